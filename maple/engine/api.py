@@ -1,0 +1,204 @@
+"""The engine's face: what a turn hands in and what comes back. No torch, no HTTP words.
+
+Everything here is used on the event loop's thread unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Literal, Protocol
+
+import attrs
+
+from maple.errors import MapleError
+
+EngineStatus = Literal["loading", "ok", "error"]
+StopReason = Literal["stop", "length"]
+
+
+@attrs.frozen(kw_only=True)
+class Sampling:
+    """How the next id is chosen.
+
+    ``temperature`` ≥ 0 (0 is greedy), ``top_p`` in (0, 1], ``top_k`` ≥ 0 (0 is off), ``repetition_penalty`` > 0
+    (1 is off; over prompt and output ids, as in Transformers). ``seed`` None draws a fresh one.
+    """
+
+    temperature: float = 0.6
+    top_p: float = 0.95
+    top_k: int = 20
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """One sequence to generate. ``prompt_ids`` fit the window with room for ``max_tokens`` ≥ 1.
+
+    ``stop``: strings that end the text, cut at the earliest match in the raw stream. ``owner`` names the key that
+    asked: state is never shared between owners. ``subject`` is the last user message (or the raw prompt); only
+    the scripted engine reads it. ``timeout`` in seconds ends the generation as ``length`` (0 is off).
+    """
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    stop: tuple[str, ...] = ()
+    owner: str = ""
+    session_id: str | None = None
+    subject: str = ""
+    timeout: float = 0.0
+
+
+@attrs.frozen
+class Piece:
+    """Text that is certain now, and where the newly sampled ids begin in it.
+
+    ``text`` may be empty (ids whose text is held back). ``offsets`` has one entry per id sampled since the last
+    piece, EOS excepted: the character offset, in the whole raw text, at which that id's text begins.
+    """
+
+    text: str
+    offsets: tuple[int, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Finish:
+    """The end of a sequence. ``completion_tokens`` counts every sampled id, EOS included; times in seconds."""
+
+    reason: StopReason
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+class Ticket(Protocol):
+    """One submitted job. Iterate it once: Pieces, then exactly one Finish; or an EngineError is raised."""
+
+    async def admitted(self) -> None:
+        """Return when the job has its slot. Raises EngineOverloaded on a queue timeout, or another EngineError."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Piece | Finish]: ...
+
+    def cancel(self) -> None:
+        """Drop the job within one token, at any stage. Idempotent; nothing more is delivered afterwards."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """What is being served, once it is loaded. ``vocabulary`` is the number of ids that have a token.
+
+    ``folder`` holds tokenizer.json, tokenizer_config.json and chat_template.jinja. ``generation_defaults`` has any
+    of temperature, top_p, top_k. ``device``, ``dtype`` and ``attention`` are words for /health.
+    """
+
+    folder: pathlib.Path
+    vocabulary: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+    generation_defaults: Mapping[str, float]
+    device: str
+    dtype: str
+    attention: str
+    load_seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class EngineStats:
+    """A snapshot; counters only grow. ``running`` holds slots, ``waiting`` queues."""
+
+    running: int = 0
+    waiting: int = 0
+    cancelled: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generation_tokens: int = 0
+    kv_bytes: int = 0
+
+
+class Engine(Protocol):
+    """A model behind one executor thread (or a recording of one)."""
+
+    @property
+    def status(self) -> EngineStatus: ...
+
+    @property
+    def error(self) -> str | None:
+        """One line once ``status`` is "error"."""
+        ...
+
+    @property
+    def served(self) -> Served | None:
+        """None until ``status`` is "ok"."""
+        ...
+
+    @property
+    def draining(self) -> bool: ...
+
+    def start(self) -> None:
+        """Begin loading in the background; returns at once. Call on the running event loop."""
+        ...
+
+    async def loaded(self) -> None:
+        """Return when ``status`` has left "loading"."""
+        ...
+
+    def submit(self, job: Job) -> Ticket:
+        """Queue a job. Raises ModelLoading, ModelFailed, ShuttingDown or EngineOverloaded at once."""
+        ...
+
+    def stats(self) -> EngineStats: ...
+
+    async def drain(self, timeout: float) -> bool:
+        """Refuse new jobs, finish what runs or waits; True if all ended within ``timeout`` seconds, the rest is
+        cancelled."""
+        ...
+
+    async def close(self) -> None:
+        """Cancel everything, stop the thread and wait for it."""
+        ...
+
+
+class EngineError(MapleError):
+    """The engine could not do a job."""
+
+
+class ModelLoading(EngineError):
+    """The weights are still loading."""
+
+
+@attrs.define(eq=False)
+class ModelFailed(EngineError):
+    """The load failed, or the engine broke. ``reason`` is for logs and /health, not for clients."""
+
+    reason: str
+
+
+@attrs.define(eq=False)
+class EngineOverloaded(EngineError):
+    """The queue is full, or the job waited too long."""
+
+    reason: Literal["queue_full", "queue_timeout"]
+
+
+class ShuttingDown(EngineError):
+    """The server drains."""
+
+
+class GenerationFailed(EngineError):
+    """The model broke while it generated this sequence; the cause has been logged."""
+
+
+@attrs.define(eq=False)
+class PromptTooLong(EngineError):
+    """The prompt does not fit. ``limit`` and ``got`` in tokens; ``got`` may be a lower bound."""
+
+    limit: int
+    got: int

@@ -1,0 +1,1 @@
+"""The HTTP surface: thin Tornado handlers, writers and the table from exceptions to statuses."""

@@ -1,0 +1,78 @@
+"""The contract of a parser plugin.
+
+A parser is made once per turn, is fed the model's text in pieces cut anywhere, and answers with events. There
+is no whole-text entry point: streaming is the only mode, so that the folded stream and the whole answer cannot
+disagree. Instances are used by one turn on one thread; they share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol, runtime_checkable
+
+import attrs
+
+from maple_plugins.events import ModelFinish, ParserEvent
+
+
+@attrs.frozen
+class ToolSpec:
+    """One tool the request offered: its name and its JSON Schema (None where the request gave none)."""
+
+    name: str
+    parameters: Mapping[str, object] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ParserContext:
+    """What a parser may know about its turn.
+
+    ``in_reasoning``: the prompt ended inside the reasoning block, so the text starts inside it.
+    ``tools``: the tools that were shown to the model.
+    """
+
+    in_reasoning: bool = False
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@runtime_checkable
+class Parser(Protocol):
+    """Text in, events out.
+
+    ``markers`` lists every string that opens or closes a block of this format; no more of the text than the
+    longest of them, plus the newlines before it, is ever held back outside an open block.
+    """
+
+    markers: ClassVar[tuple[str, ...]]
+
+    def __init__(self, context: ParserContext) -> None: ...
+
+    def feed(self, text: str) -> Sequence[ParserEvent]:
+        """Take the next piece (never empty) and return what is certain now."""
+        ...
+
+    def close(self, finish: ModelFinish) -> Sequence[ParserEvent]:
+        """End the text and return everything still held. Called once; nothing is fed afterwards."""
+        ...
+
+
+@runtime_checkable
+class ReasoningParser(Parser, Protocol):
+    """A parser that splits reasoning from the answer: emits ReasoningDelta and ContentDelta only."""
+
+    @property
+    def reasoning_end(self) -> int | None:
+        """How many characters of the fed text came before the closing marker.
+
+        None while the block is open (also after ``close`` if it never closed); 0 for text without reasoning.
+        """
+        ...
+
+    @classmethod
+    def prompt_ends_inside(cls, prompt: str) -> bool:
+        """Whether a rendered prompt leaves the reasoning block open. Client text in ``prompt`` holds no markers."""
+        ...
+
+
+class ToolParser(Parser, Protocol):
+    """A parser that finds tool calls in the answer: emits ContentDelta and ToolCall only."""

@@ -1,0 +1,146 @@
+"""What a protocol is: wire → Ask on the way in, turn events → wire on the way out.
+
+Adapters are stateless and shared; encoders and folds belong to one turn. No I/O, no threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, Protocol
+
+import attrs
+
+from maple_plugins.events import ContentDelta, ReasoningDelta
+from maple_protocols.ask import Ask
+from maple_protocols.errors import ErrorBody
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+JsonObject = dict[str, object]
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """Token counts of one turn, from the engine. ``completion_tokens`` includes EOS and the reasoning."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class NumberedCall:
+    """A tool call with the id (``call_…``) and index (from 0) that the turn gave it."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@attrs.frozen(kw_only=True)
+class Done:
+    """The last event of every turn that did not fail."""
+
+    finish: FinishReason
+    usage: Usage
+
+
+TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
+
+
+@attrs.frozen(kw_only=True)
+class Identity:
+    """Made once per turn: ``key`` is 32 hex characters for the protocol's id, ``created`` Unix seconds,
+    ``model`` the name to echo."""
+
+    key: str
+    created: int
+    model: str
+
+
+@attrs.frozen(kw_only=True)
+class Frame:
+    """One server-sent event: ``data`` is a JSON value, or a string that goes out as it is (``[DONE]``)."""
+
+    data: JsonObject | str
+    event: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Policy:
+    """What the deployment decides about requests; fixed once the model is loaded.
+
+    ``vocabulary`` is the number of ids that have a token: ids 0..vocabulary−1 are valid in a prompt.
+    ``template_variables`` are the names that the chat template itself reads, beyond messages, tools and
+    add_generation_prompt. ``session_header`` is the X-Session-Id of this request.
+    """
+
+    strict_fields: Literal["auto", "true", "false"] = "auto"
+    vocabulary: int = 0
+    template_variables: frozenset[str] = frozenset()
+    enable_thinking: bool = True
+    include_reasoning: bool = True
+    response_store: bool = False
+    session_header: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ServedModel:
+    """What the model listing tells. ``max_model_len`` is None while the weights load."""
+
+    id: str
+    created: int
+    max_model_len: int | None
+    strict: bool
+
+
+class Encoder(Protocol):
+    """Turn events → server-sent events. Called in order: opening, event…, (failure), closing."""
+
+    def opening(self) -> Sequence[Frame]: ...
+
+    def event(self, event: TurnEvent) -> Sequence[Frame]: ...
+
+    def failure(self, error: ErrorBody) -> Sequence[Frame]: ...
+
+    def closing(self) -> Sequence[Frame]: ...
+
+
+class Fold(Protocol):
+    """Turn events → the whole answer. ``body`` is valid after Done."""
+
+    def event(self, event: TurnEvent) -> None: ...
+
+    def body(self) -> JsonObject: ...
+
+
+class GenerationAdapter(Protocol):
+    """A protocol that generates: one POST route."""
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    prompt_param: ClassVar[str]
+    """The field that a too long prompt is blamed on."""
+
+    def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
+        """Validate strictly, in the contract's field order. Raises RequestError."""
+        ...
+
+    def encoder(self, ask: Ask, identity: Identity) -> Encoder: ...
+
+    def fold(self, ask: Ask, identity: Identity) -> Fold: ...
+
+
+class ListingAdapter(Protocol):
+    """A protocol that tells about the served model: GET routes. ``paths`` are Tornado patterns; one group at most."""
+
+    name: ClassVar[str]
+    paths: ClassVar[tuple[str, ...]]
+
+    def answer(self, served: ServedModel, wanted: str | None) -> JsonObject:
+        """``wanted`` is the pattern's group, decoded. Raises RequestError."""
+        ...
+
+
+Adapter = GenerationAdapter | ListingAdapter

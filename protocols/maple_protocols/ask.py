@@ -1,0 +1,106 @@
+"""The neutral form of one request: what every protocol turns its wire format into.
+
+All classes are immutable. Client text in here has been validated (no lone surrogates, integers in int64) but not
+made safe for a prompt: control strings are neutralised when the prompt is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from maple_plugins.parser import ToolSpec
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@attrs.frozen(kw_only=True)
+class CalledTool:
+    """A tool call of an earlier assistant turn.
+
+    ``arguments`` is either the client's JSON text of an object (rendered as it is) or the object itself
+    (rendered as JSON).
+    """
+
+    name: str
+    arguments: str | Mapping[str, object]
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """One message. ``role`` developer has become system; content parts have been joined; None has become ""."""
+
+    role: Role
+    content: str
+    reasoning: str | None = None
+    tool_calls: tuple[CalledTool, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Conversation:
+    """A prompt to be rendered by the chat template.
+
+    ``tools`` are the tool objects for the template, in the nested chat shape, already filtered by
+    ``tool_choice``; ``tool_specs`` are the same tools as parsers see them. ``thinking`` None means the
+    server's default. ``template_variables`` are further variables that the template itself reads.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, object], ...] = ()
+    tool_specs: tuple[ToolSpec, ...] = ()
+    thinking: bool | None = None
+    template_variables: Mapping[str, object] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class RawText:
+    """A prompt that goes to the model untouched: control strings in it are control tokens; nothing is parsed."""
+
+    text: str
+
+
+@attrs.frozen
+class RawIds:
+    """A prompt given as token ids, each within the vocabulary."""
+
+    ids: tuple[int, ...]
+
+
+Prompt = Conversation | RawText | RawIds
+
+
+@attrs.frozen(kw_only=True)
+class SamplingWish:
+    """Sampling as the request asked for it; None where it did not.
+
+    ``temperature`` 0..2 (0 is greedy), ``top_p`` in (0, 1], ``top_k`` ≥ 0 (0 is off; −1 has become 0),
+    ``repetition_penalty`` > 0, ``seed`` an int64.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Ask:
+    """One request, whatever protocol it came in.
+
+    ``model`` is the client's word (None where absent). ``max_tokens`` ≥ 1 or None. ``stop`` holds 0–16
+    non-empty strings. ``echo`` carries protocol fields that only the protocol's own encoder reads.
+    """
+
+    prompt: Prompt
+    model: str | None = None
+    sampling: SamplingWish = attrs.field(factory=SamplingWish)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    include_reasoning: bool | None = None
+    session_id: str | None = None
+    echo: Mapping[str, object] = attrs.field(factory=dict)

@@ -1,0 +1,1 @@
+"""The OpenAI-shaped protocols: chat, legacy completions, model listing."""
