@@ -1,0 +1,215 @@
+"""The one path of a request: Ask → prompt ids → Job → pieces → parser chain → turn events.
+
+Streaming or not is unknown here; a writer downstream decides. Everything runs on the event loop's thread, except
+templating and tokenising, which run in the prompt pool.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import attrs
+
+from maple.engine.api import Engine, EngineStatus, Finish, Job, ModelLoading, PromptTooLong, Sampling, Served, Ticket
+from maple.prompt import EncodedPrompt, PromptPool
+from maple_plugins.compose import Chain
+from maple_plugins.events import ContentDelta, ParserEvent, ToolCall
+from maple_plugins.parser import ParserContext, ReasoningParser, ToolParser
+from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
+from maple_protocols.ask import Ask, Conversation, SamplingWish
+
+FALLBACK_TEMPERATURE = 0.6
+FALLBACK_TOP_P = 0.95
+FALLBACK_TOP_K = 20
+
+
+@attrs.frozen(kw_only=True)
+class TurnDefaults:
+    """The server's own word on what a request leaves open; None hands it on to the checkpoint."""
+
+    model_id: str
+    max_new_tokens: int
+    max_new_tokens_limit: int
+    max_prompt_tokens: int
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    enable_thinking: bool
+    request_timeout: float
+
+
+@attrs.frozen(kw_only=True)
+class ParserPair:
+    """The parser classes that every conversation of this server goes through."""
+
+    reasoning: type[ReasoningParser]
+    tools: type[ToolParser]
+
+
+class Turns:
+    """Opens turns. One per server; ``prompts`` appears once the tokenizer is loaded (see ``open_prompts``)."""
+
+    def __init__(self, engine: Engine, parsers: ParserPair, defaults: TurnDefaults) -> None:
+        self.engine = engine
+        self.prompts: PromptPool | None = None
+        self._parsers = parsers
+        self._defaults = defaults
+        self._prompt_error: str | None = None
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine's status, "loading" until the tokenizer is there too."""
+        if self._prompt_error is not None:
+            return "error"
+        if self.engine.status == "ok" and self.prompts is None:
+            return "loading"
+        return self.engine.status
+
+    @property
+    def error(self) -> str | None:
+        """One line, once ``status`` is "error"."""
+        return self._prompt_error or self.engine.error
+
+    def fail(self, reason: str) -> None:
+        """The tokenizer or template could not be loaded: no turn can be opened."""
+        self._prompt_error = reason
+
+    async def open(self, ask: Ask, *, owner: str, request_id: str) -> Turn:
+        """Render, tokenise, check the length and submit.
+
+        Raises PromptTooLong, or whatever ``Engine.submit`` raises.
+        """
+        served = self.engine.served
+        if served is None or self.prompts is None:
+            raise ModelLoading
+        thinking = self._thinking(ask)
+        prompt = await self.prompts.encode(ask.prompt, thinking=thinking, limit=self._prompt_limit(served))
+        job = self._job(ask, prompt, served, owner=owner, request_id=request_id)
+        chain = self._chain(ask, prompt)
+        identity = Identity(
+            key=secrets.token_hex(16), created=int(time.time()), model=ask.model or self._defaults.model_id
+        )
+        return Turn(identity=identity, ticket=self.engine.submit(job), chain=chain)
+
+    def _thinking(self, ask: Ask) -> bool:
+        if isinstance(ask.prompt, Conversation) and ask.prompt.thinking is not None:
+            return ask.prompt.thinking
+        return self._defaults.enable_thinking
+
+    def _prompt_limit(self, served: Served) -> int:
+        return min(self._defaults.max_prompt_tokens, served.max_model_len - 1)
+
+    def _job(self, ask: Ask, prompt: EncodedPrompt, served: Served, *, owner: str, request_id: str) -> Job:
+        limit = self._prompt_limit(served)
+        if len(prompt.ids) > limit:
+            raise PromptTooLong(limit=limit, got=len(prompt.ids))
+        room = served.max_model_len - len(prompt.ids)
+        wanted = ask.max_tokens or self._defaults.max_new_tokens
+        return Job(
+            request_id=request_id,
+            prompt_ids=prompt.ids,
+            max_tokens=min(wanted, self._defaults.max_new_tokens_limit, room),
+            sampling=self._sampling(ask.sampling, served),
+            stop=ask.stop,
+            owner=owner,
+            session_id=ask.session_id,
+            subject=prompt.subject,
+            timeout=self._defaults.request_timeout,
+        )
+
+    def _sampling(self, wish: SamplingWish, served: Served) -> Sampling:
+        """The request's word, else the server's, else the checkpoint's, else the fallback."""
+        own, checkpoint = self._defaults, served.generation_defaults
+        top_k = _first(wish.top_k, own.top_k, checkpoint.get("top_k"), FALLBACK_TOP_K)
+        return Sampling(
+            temperature=_first(wish.temperature, own.temperature, checkpoint.get("temperature"), FALLBACK_TEMPERATURE),
+            top_p=_first(wish.top_p, own.top_p, checkpoint.get("top_p"), FALLBACK_TOP_P),
+            top_k=max(0, int(top_k)),
+            repetition_penalty=wish.repetition_penalty,
+            seed=wish.seed,
+        )
+
+    def _chain(self, ask: Ask, prompt: EncodedPrompt) -> Chain | None:
+        """None for raw prompts: their text is the answer, unparsed."""
+        if not isinstance(ask.prompt, Conversation):
+            return None
+        inside = self._parsers.reasoning.prompt_ends_inside(prompt.text)
+        context = ParserContext(in_reasoning=inside, tools=ask.prompt.tool_specs)
+        return Chain(self._parsers.reasoning(context), self._parsers.tools(context))
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+class Turn:
+    """One admitted or waiting request. Iterate it once; ``cancel`` at any time."""
+
+    def __init__(self, *, identity: Identity, ticket: Ticket, chain: Chain | None) -> None:
+        self.identity = identity
+        self.finish: Finish | None = None
+        """The engine's own account, once the turn is done."""
+        self.reasoning_tokens = 0
+        self._ticket = ticket
+        self._chain = chain
+        self._offsets: list[int] = []
+        self._calls = 0
+
+    async def admitted(self) -> None:
+        """Return when the job has its slot; raises an EngineError where it never gets one."""
+        await self._ticket.admitted()
+
+    def cancel(self) -> None:
+        """Drop the job within one token. Idempotent, and harmless once the turn is done."""
+        self._ticket.cancel()
+
+    async def events(self) -> AsyncIterator[TurnEvent]:
+        """Yield reasoning, content and calls in generation order, then one Done. Raises EngineError."""
+        chain = self._chain
+        feed: Callable[[str], Iterable[ParserEvent]] = chain.feed if chain else _as_content
+        async for item in self._ticket:
+            if isinstance(item, Finish):
+                for event in chain.close(item.reason) if chain else ():
+                    yield self._numbered(event)
+                yield self._done(item)
+                return
+            self._offsets.extend(item.offsets)
+            if item.text:
+                for event in feed(item.text):
+                    yield self._numbered(event)
+
+    def _numbered(self, event: ParserEvent) -> TurnEvent:
+        if not isinstance(event, ToolCall):
+            return event
+        call = NumberedCall(
+            index=self._calls, id=f"call_{secrets.token_hex(12)}", name=event.name, arguments=event.arguments
+        )
+        self._calls += 1
+        return call
+
+    def _done(self, finish: Finish) -> Done:
+        self.finish = finish
+        self.reasoning_tokens = self._count_reasoning()
+        reason: FinishReason = finish.reason
+        if reason == "stop" and self._calls:
+            reason = "tool_calls"
+        usage = Usage(
+            prompt_tokens=finish.prompt_tokens,
+            completion_tokens=finish.completion_tokens,
+            cached_tokens=finish.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+        )
+        return Done(finish=reason, usage=usage)
+
+    def _count_reasoning(self) -> int:
+        """Ids whose text begins before the closing marker does; all of them while the block is open."""
+        if self._chain is None:
+            return 0
+        end = self._chain.reasoning_end
+        return len(self._offsets) if end is None else sum(offset < end for offset in self._offsets)
+
+
+def _as_content(text: str) -> tuple[ContentDelta]:
+    return (ContentDelta(text),)
