@@ -1,0 +1,36 @@
+"""Fixtures that every part of the test suite may use."""
+
+from __future__ import annotations
+
+import lzma
+import pathlib
+import shutil
+
+import pytest
+
+DATA = pathlib.Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> pathlib.Path:
+    """tests/data: the handed cases, golden checkpoints and tokenizer, never edited."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def golden_folder() -> pathlib.Path:
+    """The small random Maple: one folder a spelling, each with its own 512-token tokenizer."""
+    return DATA / "golden"
+
+
+@pytest.fixture(scope="session")
+def maple_tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Maple-Preview's own tokenizer.json, tokenizer_config.json and chat_template.jinja, unpacked once a session."""
+    packed = DATA / "maple-tokenizer"
+    folder = tmp_path_factory.mktemp("tokenizer") / "maple-preview"
+    folder.mkdir()
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(packed / name, folder / name)
+    with lzma.open(packed / "tokenizer.json.xz") as source, (folder / "tokenizer.json").open("wb") as target:
+        shutil.copyfileobj(source, target)
+    return folder
