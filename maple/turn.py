@@ -1,7 +1,7 @@
 """The one path of a request: Ask → prompt ids → Job → pieces → parser chain → turn events.
 
-Streaming or not is unknown here; a writer downstream decides. Everything runs on the event loop's thread, except
-templating and tokenising, which run in the prompt pool.
+Streaming or not is unknown here; a writer downstream decides. Everything runs on the event loop's thread,
+except templating and tokenising, which run in the prompt pool.
 """
 
 from __future__ import annotations
@@ -11,14 +11,24 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import attrs
-
-from maple.engine.api import Engine, EngineStatus, Finish, Job, ModelLoading, PromptTooLong, Sampling, Served, Ticket
-from maple.prompt import EncodedPrompt, PromptPool
 from maple_plugins.compose import Chain
 from maple_plugins.events import ContentDelta, ParserEvent, ToolCall
 from maple_plugins.parser import ParserContext, ReasoningParser, ToolParser
 from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
 from maple_protocols.ask import Ask, Conversation, SamplingWish
+
+from maple.engine.api import (
+    Engine,
+    EngineStatus,
+    Finish,
+    Job,
+    ModelLoading,
+    PromptTooLong,
+    Sampling,
+    Served,
+    Ticket,
+)
+from maple.prompt import EncodedPrompt, PromptPool
 
 FALLBACK_TEMPERATURE = 0.6
 FALLBACK_TOP_P = 0.95
@@ -49,7 +59,7 @@ class ParserPair:
 
 
 class Turns:
-    """Opens turns. One per server; ``prompts`` appears once the tokenizer is loaded (see ``open_prompts``)."""
+    """Opens turns. One per server; ``prompts`` is set once the tokenizer is loaded."""
 
     def __init__(self, engine: Engine, parsers: ParserPair, defaults: TurnDefaults) -> None:
         self.engine = engine
@@ -121,11 +131,13 @@ class Turns:
 
     def _sampling(self, wish: SamplingWish, served: Served) -> Sampling:
         """The request's word, else the server's, else the checkpoint's, else the fallback."""
-        own, checkpoint = self._defaults, served.generation_defaults
-        top_k = _first(wish.top_k, own.top_k, checkpoint.get("top_k"), FALLBACK_TOP_K)
+        own, stored = self._defaults, served.generation_defaults
+        top_k = _first(wish.top_k, own.top_k, stored.get("top_k"), FALLBACK_TOP_K)
         return Sampling(
-            temperature=_first(wish.temperature, own.temperature, checkpoint.get("temperature"), FALLBACK_TEMPERATURE),
-            top_p=_first(wish.top_p, own.top_p, checkpoint.get("top_p"), FALLBACK_TOP_P),
+            temperature=_first(
+                wish.temperature, own.temperature, stored.get("temperature"), FALLBACK_TEMPERATURE
+            ),
+            top_p=_first(wish.top_p, own.top_p, stored.get("top_p"), FALLBACK_TOP_P),
             top_k=max(0, int(top_k)),
             repetition_penalty=wish.repetition_penalty,
             seed=wish.seed,

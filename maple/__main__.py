@@ -1,0 +1,10 @@
+"""``python -m maple``."""
+
+from __future__ import annotations
+
+import sys
+
+from maple.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

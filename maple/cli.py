@@ -1,0 +1,167 @@
+"""The command line: ``maple [serve] [flags]``, and small commands that look around.
+
+Exit codes: 0 done (a drained server too), 1 the server could not start or failed, 2 a wrong command line,
+variable or flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from maple import __version__
+from maple.configure import Configuration, configure
+from maple.errors import MapleError
+from maple.settings import Settings, Spec, flag_name, specs, variable_name
+
+COMMANDS = {
+    "serve": "start the server (the default)",
+    "parsers": "list the reasoning and tool parsers that are installed",
+    "config": "print every setting, its value and where it came from",
+    "version": "print the version",
+}
+EPILOG = """\
+maple serve --help lists every setting. Each is also a MAPLE_ variable: --max-batch is MAPLE_MAX_BATCH.
+try it:  maple --demo    then    curl http://127.0.0.1:8000/v1/models"""
+
+SECRET_KINDS = frozenset({"key"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. Errors that a person can mend are one line on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words.pop(0) if words and not words[0].startswith("-") else "serve"
+    try:
+        return _run(command, words)
+    except MapleError as error:
+        print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- the logs are not set up yet
+        return 2
+
+
+def _run(command: str, words: list[str]) -> int:
+    if command == "serve" and words in (["-h"], ["--help"]):
+        return _print(_overview())
+    if command == "serve" and words == ["--version"]:
+        command, words = "version", []
+    runners: Mapping[str, Callable[[list[str]], int]] = {
+        "serve": _serve,
+        "parsers": _parsers,
+        "config": _config,
+        "version": _version,
+        "help": lambda words: _print(_overview()),
+    }
+    if command not in runners:
+        near = difflib.get_close_matches(command, runners, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(COMMANDS)}"
+        raise UsageError(f"{command[:64]!r} is not a command: {hint}")
+    return runners[command](words)
+
+
+class UsageError(MapleError):
+    """The command line is wrong."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argparse with our one-line errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (maple serve --help lists the flags)")
+
+
+def _overview() -> str:
+    lines = [
+        "usage: maple [command] [flags]",
+        "",
+        "An OpenAI-compatible server for Maple-Preview.",
+        "",
+        "commands:",
+    ]
+    lines += [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    lines += ["", "the flags needed most:"]
+    lines += [
+        f"  {flag_name(name):<20} {specs()[name].help}" for name in ("demo", "model_path", "host", "port")
+    ]
+    return "\n".join([*lines, "", EPILOG])
+
+
+def _print(text: str) -> int:
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def flag_parser(command: str) -> argparse.ArgumentParser:
+    """All settings as flags; values stay text, so that variables and flags are read by the same code."""
+    parser = _Parser(prog=f"maple {command}", allow_abbrev=False, description=COMMANDS[command])
+    for name, spec in specs().items():
+        if spec.flag:
+            _add_flag(parser, name, spec)
+    return parser
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, spec: Spec) -> None:
+    word = "|".join(spec.choices) or spec.kind.upper()
+    if spec.kind == "bool":
+        parser.add_argument(
+            flag_name(name), nargs="?", const="true", metavar="BOOL", help=spec.help, dest=name
+        )
+    else:
+        parser.add_argument(flag_name(name), metavar=word, help=spec.help, dest=name)
+
+
+def _configuration(command: str, words: list[str]) -> Configuration:
+    parser = flag_parser(command)
+    given, unknown = parser.parse_known_args(words)
+    if unknown:
+        known = [flag_name(name) for name in specs()]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+        parser.error(f"unknown argument {unknown[0][:64]!r}" + (f", did you mean {near[0]}?" if near else ""))
+    flags = {name: text for name, text in vars(given).items() if text is not None}
+    return configure(os.environ, flags)
+
+
+def _serve(words: list[str]) -> int:
+    from maple.app import serve  # tornado and the model's world: only where a server is wanted
+
+    return asyncio.run(serve(_configuration("serve", words)))
+
+
+def _parsers(words: list[str]) -> int:
+    from maple_plugins.registry import installed
+
+    _Parser(prog="maple parsers", description=COMMANDS["parsers"]).parse_args(words)
+    rows = [(info.kind, info.name, info.distribution, info.target) for info in installed()]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return _print("\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows))
+
+
+def _config(words: list[str]) -> int:
+    configuration = _configuration("config", words)
+    return _print("\n".join(_config_line(configuration, name, spec) for name, spec in specs().items()))
+
+
+def _config_line(configuration: Configuration, name: str, spec: Spec) -> str:
+    label = variable_name(name) if spec.variable else flag_name(name)
+    value = shown(configuration.settings, name, spec)
+    return f"{label:<28} {value:<32} {configuration.sources[name]}"
+
+
+def shown(settings: Settings, name: str, spec: Spec) -> str:
+    """A setting's value in words; a key is never shown."""
+    value = getattr(settings, name)
+    if value is None:
+        return "unset"
+    if spec.kind in SECRET_KINDS:
+        return "set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(value) or "empty" if isinstance(value, tuple) else str(value)
+
+
+def _version(words: list[str]) -> int:
+    _Parser(prog="maple version", description=COMMANDS["version"]).parse_args(words)
+    return _print(f"maple {__version__}")
