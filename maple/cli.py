@@ -26,7 +26,7 @@ COMMANDS = {
     "version": "print the version",
 }
 EPILOG = """\
-maple serve --help lists every setting. Each is also a MAPLE_ variable: --max-batch is MAPLE_MAX_BATCH.
+maple serve --help lists every setting. Each is a variable too: --max-batch is MAPLE_MAX_BATCH.
 try it:  maple --demo    then    curl http://127.0.0.1:8000/v1/models"""
 
 SECRET_KINDS = frozenset({"key"})
@@ -125,13 +125,13 @@ def _configuration(command: str, words: list[str]) -> Configuration:
 
 
 def _serve(words: list[str]) -> int:
-    from maple.app import serve  # tornado and the model's world: only where a server is wanted
+    from maple.app import serve  # noqa: PLC0415 -- tornado and all: only where a server is wanted
 
     return asyncio.run(serve(_configuration("serve", words)))
 
 
 def _parsers(words: list[str]) -> int:
-    from maple_plugins.registry import installed
+    from maple_plugins.registry import installed  # noqa: PLC0415 -- reads every distribution's metadata
 
     _Parser(prog="maple parsers", description=COMMANDS["parsers"]).parse_args(words)
     rows = [(info.kind, info.name, info.distribution, info.target) for info in installed()]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from maple import __version__
+from maple.cli import flag_parser, main
+
+
+def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """``maple --help`` is at most 24 lines of 100 characters."""
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    assert any("--demo" in line for line in lines)
+
+
+def test_serve_help_lists_every_setting() -> None:
+    """Every setting with a flag is in ``maple serve --help``, with its help."""
+    text = flag_parser("serve").format_help()
+    assert "--max-queue-depth" in text
+    assert "--api-key-file" in text
+    assert "--api-key " not in text
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"maple {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["srve"], "did you mean serve?"),
+        (["zzz"], "use one of"),
+        (["config", "--prt", "1"], "did you mean --port?"),
+        (["config", "--port"], "expected one argument"),
+        (["config", "--port", "x"], "--port='x' is not valid"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong command line says what was meant, on one line."""
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert hint in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_config_prints_values_and_sources(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``maple config`` shows every setting, and never a key."""
+    monkeypatch.setenv("MAPLE_API_KEY", "hunter2")
+    monkeypatch.setenv("MAPLE_HOST", "::1")
+    assert main(["config", "--port", "1", "--strict-model"]) == 0
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert rows["MAPLE_PORT"] == ["1", "flag"]
+    assert rows["MAPLE_HOST"] == ["::1", "environment"]
+    assert rows["MAPLE_API_KEY"] == ["set", "environment"]
+    assert rows["MAPLE_STRICT_MODEL"] == ["true", "flag"]
+    assert rows["MAPLE_ALLOWED_ORIGINS"] == ["empty", "default"]
+    assert rows["--demo"] == ["false", "default"]
+
+
+def test_parsers_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """``maple parsers`` names each parser with its distribution."""
+    assert main(["parsers"]) == 0
+    out = capsys.readouterr().out
+    for name in ("think", "maple", "hermes", "qwen_xml", "mistral", "llama_json"):
+        assert name in out
+    assert "maple-server" in out
