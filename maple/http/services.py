@@ -1,0 +1,116 @@
+"""What the HTTP layer is given: everything a handler may use, in one frozen object; there are no globals."""
+
+from __future__ import annotations
+
+import ipaddress
+import pathlib
+from typing import Literal, cast
+
+import attrs
+
+from maple.http.keys import Keyring
+from maple.metrics import Metrics
+from maple.settings import Settings
+from maple.turn import Turns
+from maple_protocols.adapter import Adapter, ServedModel
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+StrictFields = Literal["auto", "true", "false"]
+
+MODEL_CREATED = 1_789_460_000
+"""The model card's ``created``, Unix seconds: a constant, so that a restart does not look like a new model."""
+
+MIB = 1 << 20
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Sizes in bytes and times in seconds that are part of the contract, not settings; tests shrink them."""
+
+    body_bytes: int = 16 * MIB
+    """The largest body, as sent and as inflated."""
+    bodies_bytes: int = 256 * MIB
+    """The most that all bodies on their way in may hold together."""
+    header_bytes: int = 64 * 1024
+    header_seconds: float = 10.0
+    idle_seconds: float = 75.0
+    stall_seconds: float = 60.0
+    """How long a client may leave its answer unread before the connection is dropped."""
+    ping_seconds: float = 10.0
+    """Silence on a stream before a comment line is sent, and the longest wait for a slot before the status line."""
+    linger_seconds: float = 2.0
+    """How long the rest of a refused body is read and thrown away, so that its sender gets to read the refusal."""
+    linger_bytes: int = 64 * MIB
+    settle_seconds: float = 5.0
+    """How long a drain waits for the last answers to be written once the engine is idle."""
+
+
+@attrs.frozen(kw_only=True)
+class HttpSettings:
+    """The settings that handlers read."""
+
+    model_id: str
+    strict_model: bool = False
+    strict_fields: StrictFields = "auto"
+    enable_thinking: bool = True
+    include_reasoning: bool = True
+    response_store: bool = False
+    sessions: bool = False
+    allowed_origins: frozenset[str] = frozenset()
+    allowed_hosts: frozenset[str] = frozenset()
+    trusted_proxies: tuple[Network, ...] = ()
+    body_timeout: float = 30.0
+    metrics_public: bool = False
+    ui: bool = True
+
+    @classmethod
+    def of(cls, settings: Settings) -> HttpSettings:
+        """Take what handlers need out of all the settings."""
+        return cls(
+            model_id=settings.model_id,
+            strict_model=settings.strict_model,
+            strict_fields=cast("StrictFields", settings.strict_fields),
+            enable_thinking=settings.enable_thinking,
+            include_reasoning=settings.include_reasoning,
+            response_store=settings.response_store is not None,
+            sessions=settings.session_dir is not None,
+            allowed_origins=frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins),
+            allowed_hosts=frozenset(host.lower() for host in settings.allowed_hosts),
+            trusted_proxies=tuple(ipaddress.ip_network(word, strict=False) for word in settings.trust_proxy),
+            body_timeout=settings.body_timeout,
+            metrics_public=settings.metrics_public,
+            ui=settings.ui,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """One per server. ``model_path`` is what clients may see of it (see ``model_label``)."""
+
+    settings: HttpSettings
+    turns: Turns
+    adapters: tuple[Adapter, ...]
+    keyring: Keyring
+    metrics: Metrics
+    version: str
+    model_path: str
+    limits: Limits = Limits()
+
+    @property
+    def served_model(self) -> ServedModel:
+        """The model as its listing shows it."""
+        served = self.turns.engine.served
+        return ServedModel(
+            id=self.settings.model_id,
+            created=MODEL_CREATED,
+            max_model_len=None if served is None else served.max_model_len,
+            strict=self.settings.strict_model,
+        )
+
+
+def model_label(model_path: str) -> str:
+    """The hub id as it is, or a folder's last name: no client learns where on the disk it lies."""
+    path = pathlib.Path(model_path).expanduser()
+    if path.exists() or model_path.startswith((".", "/", "~")) or "\\" in model_path or model_path.count("/") > 1:
+        return path.absolute().name
+    return model_path

@@ -1,0 +1,117 @@
+"""Prometheus metrics: counted by the client library in a registry of the server's own.
+
+What the engine counts itself is read from it at each scrape, so no number is kept twice. Label values come from
+fixed sets (route patterns and statuses), never from clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from maple.engine.api import Engine, Finish
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""Seconds: 1 ms, about a scripted token, to 10 min, about a long answer on a slow CPU."""
+
+_ENGINE_COUNTERS = {
+    "requests_cancelled": "Jobs dropped because their client left",
+    "prompt_tokens": "Prompt ids",
+    "cached_tokens": "Prompt ids whose keys and values were reused",
+    "generation_tokens": "Sampled ids, EOS and reasoning included",
+}
+_ENGINE_GAUGES = {
+    "requests_running": "Jobs that hold a slot",
+    "requests_waiting": "Jobs in the queue",
+    "kv_bytes": "Memory held by keys and values",
+}
+
+
+@attrs.frozen(kw_only=True)
+class TurnTimes:
+    """What one finished turn took. ``first_token_seconds`` is counted from the request's last header."""
+
+    finish: Finish
+    reasoning_tokens: int
+    first_token_seconds: float
+
+
+class Metrics:
+    """All the server's metrics. Used on the event loop's thread."""
+
+    def __init__(self, engine: Engine, *, version: str) -> None:
+        self._registry = _Registry()
+        self._registry.register(_EngineCollector(engine, version))
+        self._requests = Counter(
+            "maple_requests", "Answered requests", ("route", "status"), registry=self._registry
+        )
+        self._reasoning_tokens = Counter(
+            "maple_reasoning_tokens", "Ids sampled inside the reasoning block", registry=self._registry
+        )
+        self._queue_wait = self._histogram("queue_wait", "From submission to the slot")
+        self._first_token = self._histogram("time_to_first_token", "From the request to its first token")
+        self._per_token = self._histogram("time_per_output_token", "Decoding, per token after the first")
+        self._request = self._histogram("request", "From the request to the end of its answer, generation only")
+
+    def answered(self, route: str, status: int) -> None:
+        """One request has been answered, or left by its client (499). ``route`` is a pattern, not a path."""
+        self._requests.labels(route, str(status)).inc()
+
+    def turn_ended(self, seconds: float) -> None:
+        """One generation request is over, however it ended."""
+        self._request.observe(seconds)
+
+    def turn_finished(self, times: TurnTimes) -> None:
+        """One turn came to its Finish."""
+        finish = times.finish
+        self._reasoning_tokens.inc(times.reasoning_tokens)
+        self._queue_wait.observe(finish.queue_seconds)
+        self._first_token.observe(times.first_token_seconds)
+        if finish.completion_tokens > 1:
+            self._per_token.observe(finish.decode_seconds / (finish.completion_tokens - 1))
+
+    def exposition(self) -> bytes:
+        """The text format, version 0.0.4."""
+        return generate_latest(self._registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(f"maple_{name}_seconds", text, buckets=BUCKETS, registry=self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """A registry without the ``_created`` series, which double the exposition and tell nothing."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+class _EngineCollector(Collector):
+    """The engine's own counts, as of the scrape."""
+
+    def __init__(self, engine: Engine, version: str) -> None:
+        self._engine = engine
+        self._version = version
+
+    def collect(self) -> Iterable[Metric]:
+        stats = self._engine.stats()
+        values = attrs.asdict(stats)
+        for name, text in _ENGINE_COUNTERS.items():
+            yield CounterMetricFamily(f"maple_{name}", text, value=values[name.removeprefix("requests_")])
+        for name, text in _ENGINE_GAUGES.items():
+            yield GaugeMetricFamily(f"maple_{name}", text, value=values[name.removeprefix("requests_")])
+        served = self._engine.served
+        if served is not None:
+            yield GaugeMetricFamily(
+                "maple_model_load_seconds", "How long the model took to load", value=served.load_seconds
+            )
+        info = GaugeMetricFamily("maple_build_info", "The server's version", labels=("version",))
+        info.add_metric((self._version,), 1)
+        yield info
