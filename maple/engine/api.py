@@ -21,8 +21,9 @@ StopReason = Literal["stop", "length"]
 class Sampling:
     """How the next id is chosen.
 
-    ``temperature`` ≥ 0 (0 is greedy), ``top_p`` in (0, 1], ``top_k`` ≥ 0 (0 is off), ``repetition_penalty`` > 0
-    (1 is off; over prompt and output ids, as in Transformers). ``seed`` None draws a fresh one.
+    ``temperature`` ≥ 0 (0 is greedy), ``top_p`` in (0, 1], ``top_k`` ≥ 0 (0 is off),
+    ``repetition_penalty`` > 0 (1 is off; over prompt and output ids, as in Transformers). ``seed`` None
+    draws a fresh one.
     """
 
     temperature: float = 0.6
@@ -36,9 +37,10 @@ class Sampling:
 class Job:
     """One sequence to generate. ``prompt_ids`` fit the window with room for ``max_tokens`` ≥ 1.
 
-    ``stop``: strings that end the text, cut at the earliest match in the raw stream. ``owner`` names the key that
-    asked: state is never shared between owners. ``subject`` is the last user message (or the raw prompt); only
-    the scripted engine reads it. ``timeout`` in seconds ends the generation as ``length`` (0 is off).
+    ``stop``: strings that end the text, cut at the earliest match in the raw stream. ``owner`` names the
+    key that asked: state is never shared between owners. ``subject`` is the last user message (or the raw
+    prompt); only the scripted engine reads it. ``timeout`` in seconds, counted from the slot, ends the
+    generation as ``length`` (0 is off).
     """
 
     request_id: str
@@ -56,8 +58,9 @@ class Job:
 class Piece:
     """Text that is certain now, and where the newly sampled ids begin in it.
 
-    ``text`` may be empty (ids whose text is held back). ``offsets`` has one entry per id sampled since the last
-    piece, EOS excepted: the character offset, in the whole raw text, at which that id's text begins.
+    ``text`` may be empty (ids whose text is held back). ``offsets`` has one entry per id sampled since the
+    last piece, EOS excepted: the character offset, in the whole raw text, at which that id's text begins. Ids
+    that a stop string cut off lie at or beyond the end of the text that was sent.
     """
 
     text: str
@@ -66,7 +69,7 @@ class Piece:
 
 @attrs.frozen(kw_only=True)
 class Finish:
-    """The end of a sequence. ``completion_tokens`` counts every sampled id, EOS included; times in seconds."""
+    """The end of a sequence. ``completion_tokens`` is every sampled id, EOS included; times in seconds."""
 
     reason: StopReason
     prompt_tokens: int
@@ -81,7 +84,7 @@ class Ticket(Protocol):
     """One submitted job. Iterate it once: Pieces, then exactly one Finish; or an EngineError is raised."""
 
     async def admitted(self) -> None:
-        """Return when the job has its slot. Raises EngineOverloaded on a queue timeout, or another EngineError."""
+        """Return when the job has its slot. Raises EngineOverloaded after a queue timeout, or another."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Piece | Finish]: ...
@@ -95,8 +98,9 @@ class Ticket(Protocol):
 class Served:
     """What is being served, once it is loaded. ``vocabulary`` is the number of ids that have a token.
 
-    ``folder`` holds tokenizer.json, tokenizer_config.json and chat_template.jinja. ``generation_defaults`` has any
-    of temperature, top_p, top_k. ``device``, ``dtype`` and ``attention`` are words for /health.
+    ``folder`` holds tokenizer.json, tokenizer_config.json and chat_template.jinja.
+    ``generation_defaults`` has any of temperature, top_p, top_k. ``device``, ``dtype`` and ``attention``
+    are words for /health.
     """
 
     folder: pathlib.Path
@@ -127,7 +131,9 @@ class Engine(Protocol):
     """A model behind one executor thread (or a recording of one)."""
 
     @property
-    def status(self) -> EngineStatus: ...
+    def status(self) -> EngineStatus:
+        """Loading until the model is there, error once it never will be."""
+        ...
 
     @property
     def error(self) -> str | None:
@@ -140,7 +146,9 @@ class Engine(Protocol):
         ...
 
     @property
-    def draining(self) -> bool: ...
+    def draining(self) -> bool:
+        """Whether new jobs are refused because the server stops."""
+        ...
 
     def start(self) -> None:
         """Begin loading in the background; returns at once. Call on the running event loop."""
@@ -154,11 +162,12 @@ class Engine(Protocol):
         """Queue a job. Raises ModelLoading, ModelFailed, ShuttingDown or EngineOverloaded at once."""
         ...
 
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> EngineStats:
+        """Counts as of now."""
+        ...
 
-    async def drain(self, timeout: float) -> bool:
-        """Refuse new jobs, finish what runs or waits; True if all ended within ``timeout`` seconds, the rest is
-        cancelled."""
+    async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - it reports instead of raising
+        """Refuse new jobs, finish what runs or waits; after ``timeout`` seconds cancel the rest: False."""
         ...
 
     async def close(self) -> None:
@@ -190,6 +199,10 @@ class EngineOverloaded(EngineError):
 
 class ShuttingDown(EngineError):
     """The server drains."""
+
+
+class JobCancelled(EngineError):
+    """``Ticket.cancel`` was called: raised to whoever still waits on the ticket, lest it wait forever."""
 
 
 class GenerationFailed(EngineError):
