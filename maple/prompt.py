@@ -1,18 +1,52 @@
-"""Chat template and tokenizer: a request's prompt becomes ids, off the loop's thread, without transformers."""
+"""Chat template and tokenizer: a prompt becomes ids, off the loop's thread and without transformers."""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import functools
+import json
 import pathlib
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
+from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
+from tokenizers import Tokenizer, decoders
 
-from maple_protocols.ask import Prompt
+from maple.chat_template import ChatTemplate, TemplateInvalid
+from maple.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
+from maple.engine.api import PromptTooLong
+from maple.errors import MapleError
+
+POOL_THREADS = 2
+
+_GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_THINK = "<think>"
+_CLOSED = "\n\n</think>\n\n"
+_SHRINKAGE = 4
+"""Normalisation to NFC never makes text this many times shorter."""
+
+
+@attrs.define(eq=False, str=False)
+class TokenizerInvalid(MapleError):
+    """A tokenizer file is missing or broken. ``file`` is its name, ``reason`` is for logs and /health."""
+
+    file: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}"
 
 
 @attrs.frozen(kw_only=True)
 class EncodedPrompt:
-    """``text`` is the rendered prompt in which client text holds no control strings; ``subject`` is the last user
-    message (or the raw prompt)."""
+    """A prompt ready for the engine.
+
+    ``text`` is the rendered prompt, in which client text holds no control strings; ``subject`` is the last
+    user message (or the raw prompt).
+    """
 
     ids: tuple[int, ...]
     text: str
@@ -23,21 +57,104 @@ class PromptEncoder:
     """The tokenizer and template of one checkpoint folder. Thread safe once built."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        raise NotImplementedError
+        """Read tokenizer.json, tokenizer_config.json and the template.
+
+        Raises TokenizerInvalid or TemplateInvalid.
+        """
+        config = _read_config(folder / "tokenizer_config.json")
+        self._tokenizer = _read_tokenizer(folder / "tokenizer.json")
+        self._template = ChatTemplate(_template_source(folder, config))
+        self._special_tokens = dict(_special_tokens(config))
+        self._control = ControlText(self._tokenizer.get_added_tokens_decoder(), self._template.words)
+        self._text_tokenizer = Tokenizer(self._tokenizer.model)  # shares the vocabulary, knows no added token
+        self._text_tokenizer.normalizer = self._tokenizer.normalizer
+        self._text_tokenizer.pre_tokenizer = self._tokenizer.pre_tokenizer
+        self._vocabulary = max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        self._longest_token = _longest_token(self._tokenizer)
 
     @property
     def vocabulary(self) -> int:
         """How many ids have a token: ids 0..vocabulary−1."""
-        raise NotImplementedError
+        return self._vocabulary
 
     @property
     def template_variables(self) -> frozenset[str]:
         """The names that the template itself reads, beyond messages, tools and add_generation_prompt."""
-        raise NotImplementedError
+        return self._template.variables - _GIVEN - self._special_tokens.keys()
 
     def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
-        """Render and tokenise. Raises PromptTooLong before tokenising text that cannot fit ``limit`` ids."""
-        raise NotImplementedError
+        """Render and tokenise.
+
+        Raises PromptTooLong before tokenising text that cannot fit ``limit`` ids, and TemplateFailed or
+        TemplateRefused.
+        """
+        if isinstance(prompt, RawIds):
+            text = self._tokenizer.decode(prompt.ids, skip_special_tokens=False)
+            return EncodedPrompt(ids=prompt.ids, text=text, subject=text)
+        if isinstance(prompt, RawText):
+            self._refuse_hopeless(prompt.text, limit)
+            ids = self._tokenizer.encode(prompt.text, add_special_tokens=False).ids
+            return EncodedPrompt(ids=tuple(ids), text=prompt.text, subject=prompt.text)
+        sealed = self._render(prompt, thinking, limit)
+        self._refuse_hopeless(unseal(sealed), limit)
+        return EncodedPrompt(
+            ids=tuple(self._ids(self._control.segments(sealed))),
+            text=sealed.replace(SEAL, STAND_IN),
+            subject=_last_user_text(prompt),
+        )
+
+    def _render(self, conversation: Conversation, thinking: bool, limit: int) -> str:
+        """The sealed prompt. The reasoning block is closed here where the template cannot be told to."""
+        parts: list[str] = []
+        room = limit * self._longest_token * _SHRINKAGE
+        for part in self._template.render(self._variables(conversation, thinking), self._control):
+            parts.append(part)
+            room -= len(part) - part.count(SEAL)
+            if room < 0:
+                raise PromptTooLong(limit=limit, got=limit + 1)
+        rendered = "".join(parts)
+        if not thinking and "enable_thinking" not in self._template.variables:
+            return _close_thinking(rendered)
+        return rendered
+
+    def _variables(self, conversation: Conversation, thinking: bool) -> dict[str, object]:
+        seal = self._control.seal_value
+        wanted = {name: seal(value) for name, value in conversation.template_variables.items()}
+        return {
+            **self._special_tokens,
+            **wanted,
+            "enable_thinking": thinking,
+            "messages": [_template_message(message, self._control) for message in conversation.messages],
+            "tools": seal(conversation.tools) if conversation.tools else None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
+
+    def _refuse_hopeless(self, text: str, limit: int) -> None:
+        """Raise PromptTooLong where even the longest token, over and over, takes more than ``limit`` ids."""
+        room = limit * self._longest_token
+        size = len(text.encode())
+        if size > room and self._tokenizer.normalizer is not None:
+            size = len(unicodedata.normalize("NFC", text).encode())
+        if size > room:
+            raise PromptTooLong(limit=limit, got=-(-size // self._longest_token))
+
+    def _ids(self, segments: Iterable[Segment]) -> Iterator[int]:
+        for segment in segments:
+            if segment.token is not None:
+                yield segment.token
+            else:
+                yield from self._text_ids(segment.text)
+
+    def _text_ids(self, text: str) -> list[int]:
+        """Ids of ``text`` as text, even where the vocabulary could spell a control token from its letters."""
+        ids = self._encode_text(text)
+        if self._control.ids.isdisjoint(ids):
+            return ids
+        return [number for character in text for number in self._encode_text(character)]
+
+    def _encode_text(self, text: str) -> list[int]:
+        return self._text_tokenizer.encode(text, add_special_tokens=False).ids
 
 
 class PromptPool:
@@ -45,11 +162,97 @@ class PromptPool:
 
     def __init__(self, encoder: PromptEncoder) -> None:
         self.encoder = encoder
+        self._threads = concurrent.futures.ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="maple-prompt")
 
     async def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """As PromptEncoder.encode, in the pool."""
-        raise NotImplementedError
+        work = functools.partial(self.encoder.encode, prompt, thinking=thinking, limit=limit)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
         """Stop the pool's threads; nothing may be encoded afterwards."""
-        raise NotImplementedError
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _template_message(message: Message, control: ControlText) -> dict[str, object]:
+    """One message as templates read it; absent fields are missing, not None."""
+    rendered: dict[str, object] = {"role": message.role, "content": control.seal(message.content)}
+    if message.reasoning is not None:
+        rendered["reasoning_content"] = control.seal(message.reasoning)
+    if message.tool_calls:
+        rendered["tool_calls"] = [_template_call(call, control) for call in message.tool_calls]
+    return rendered
+
+
+def _template_call(call: CalledTool, control: ControlText) -> dict[str, object]:
+    function = {"name": control.seal(call.name), "arguments": control.seal_value(call.arguments)}
+    return {"type": "function", "function": function}
+
+
+def _last_user_text(conversation: Conversation) -> str:
+    users = (message.content for message in reversed(conversation.messages) if message.role == "user")
+    return next(users, "")
+
+
+def _close_thinking(rendered: str) -> str:
+    opened = rendered.rstrip("\n")
+    return opened + _CLOSED if opened.endswith(_THINK) else rendered
+
+
+def _read_config(path: pathlib.Path) -> Mapping[str, object]:
+    """tokenizer_config.json; a checkpoint without one has no special tokens to name."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise TokenizerInvalid(path.name, "cannot be read as JSON") from error
+    if not isinstance(config, dict):
+        raise TokenizerInvalid(path.name, "is not a JSON object")
+    return config
+
+
+def _read_tokenizer(path: pathlib.Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_buffer(path.read_bytes())
+    except FileNotFoundError as error:
+        raise TokenizerInvalid(path.name, "is missing") from error
+    except (OSError, ValueError) as error:
+        raise TokenizerInvalid(path.name, "cannot be read as a tokenizer") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _template_source(folder: pathlib.Path, config: Mapping[str, object]) -> str:
+    """chat_template.jinja, or, in older checkpoints, a template or named ones in tokenizer_config.json."""
+    try:
+        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        source = config.get("chat_template")
+    except (OSError, ValueError) as error:
+        raise TemplateInvalid("it cannot be read as UTF-8 text") from error
+    if isinstance(source, list):
+        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
+        source = named[0].get("template") if named else None
+    if not isinstance(source, str):
+        raise TemplateInvalid("the checkpoint has none")
+    return source
+
+
+def _special_tokens(config: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Names and texts of the special tokens that templates may print."""
+    for name in _SPECIAL_TOKENS:
+        token = config.get(name)
+        content = token.get("content") if isinstance(token, dict) else token
+        if isinstance(content, str):
+            yield name, content
+
+
+def _longest_token(tokenizer: Tokenizer) -> int:
+    """Bytes of text that one id covers at most. Byte-level vocabularies spell a byte as one character."""
+    spelt = tokenizer.get_vocab(with_added_tokens=False)
+    byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+    ordinary = (len(token) if byte_level else len(token.encode()) for token in spelt)
+    added = (len(token.content.encode()) for token in tokenizer.get_added_tokens_decoder().values())
+    return max((*ordinary, *added), default=1)

@@ -1,0 +1,150 @@
+"""Keep client text apart from a template's own control strings, whatever the template does with either.
+
+A control string is an added token of the tokenizer, such as ``<|im_end|>``: one id with a meaning. Before a
+template runs, client text is sealed: a code point that valid text cannot hold is put where a control string
+could begin or end. After it ran, only unsealed control strings are the template's own; the rest is tokenised
+as text once the seals are out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+
+import attrs
+from tokenizers import AddedToken
+
+SEAL = "\udfff"
+"""A lone surrogate: requests that hold one are refused, and no UTF-8 file can hold one either."""
+
+STAND_IN = "\N{REPLACEMENT CHARACTER}"
+"""What a seal is shown as in text that must stay encodable and still hold no control string."""
+
+
+@attrs.frozen
+class Segment:
+    """A stretch of a rendered prompt: a control token and its id, or text (without seals) and None."""
+
+    text: str
+    token: int | None = None
+
+
+class ControlText:
+    """The control strings of one tokenizer. Immutable, so it may be used from any thread.
+
+    Added tokens of a single character or of white space only are ordinary text to templates, and are looked
+    for in client text too. ``known_words`` are the words that the template itself looks for, such as a message's
+    keys: they are never sealed as a whole.
+    """
+
+    def __init__(self, added: Mapping[int, AddedToken], known_words: Set[str] = frozenset()) -> None:
+        self._ids = {token.content: number for number, token in added.items()}
+        self._own = re.compile("|".join(_matcher(token) for token in _longest_first(added)) or "(?!)")
+        control = [token.content for token in _longest_first(added) if _is_control(token.content)]
+        self.ids = frozenset(self._ids[content] for content in control)
+        self._foreign = re.compile("|".join(map(re.escape, control)) or "(?!)")
+        self._openers = re.compile("|".join(_opener(content) for content in control) or "(?!)")
+        self._closers = re.compile("|".join(_closers(control)) or "(?!)")
+        cores = {core for content in control for core in _fragments_around_core(content)}
+        self._cores = frozenset(cores - known_words)
+
+    def seal(self, text: str) -> str:
+        """Return ``text`` with seals, so that no part of it can be or complete a control string.
+
+        Seals never touch the white space around the text, so templates can still strip it.
+        """
+        core = text.strip()
+        if core in self._cores:
+            return text.replace(core, core[0] + SEAL + core[1:], 1)
+        return self._closers.sub(rf"{SEAL}\g<0>", self._openers.sub(rf"\g<0>{SEAL}", text))
+
+    def seal_value(self, value: object) -> object:
+        """Return a copy of JSON data, in plain dicts and lists, in which every string and key is sealed."""
+        if isinstance(value, str):
+            return self.seal(value)
+        if isinstance(value, Mapping):
+            return {self.seal(str(key)): self.seal_value(item) for key, item in value.items()}
+        if isinstance(value, Sequence):
+            return [self.seal_value(item) for item in value]
+        return value
+
+    def segments(self, rendered: str) -> Iterator[Segment]:
+        """Split a rendered prompt at the template's control strings, and around those of the client."""
+        end = 0
+        for match in self._own.finditer(rendered):
+            yield from self._text_segments(rendered[end : match.start()])
+            content = match[0] if match[0] in self._ids else match[0].strip()
+            yield Segment(content, self._ids[content])
+            end = match.end()
+        yield from self._text_segments(rendered[end:])
+
+    def _text_segments(self, sealed: str) -> Iterator[Segment]:
+        text = unseal(sealed)
+        end = 0
+        for match in self._foreign.finditer(text):
+            yield from (Segment(part) for part in (text[end : match.start()], match[0]) if part)
+            end = match.end()
+        if end < len(text):
+            yield Segment(text[end:])
+
+
+def unseal(text: str) -> str:
+    """Return ``text`` without seals."""
+    return text.replace(SEAL, "")
+
+
+def unseal_value(value: object) -> object:
+    """Undo ``ControlText.seal_value``."""
+    if isinstance(value, str):
+        return unseal(value)
+    if isinstance(value, dict):
+        return {unseal_value(key): unseal_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [unseal_value(item) for item in value]
+    return value
+
+
+def _longest_first(added: Mapping[int, AddedToken]) -> list[AddedToken]:
+    """Where two tokens begin at one place, the longer one is meant: the tokenizer's own rule."""
+    return sorted(added.values(), key=lambda token: len(token.content), reverse=True)
+
+
+def _is_control(content: str) -> bool:
+    return len(content) > 1 and not content.isspace()
+
+
+def _matcher(token: AddedToken) -> str:
+    """A pattern for the places where the tokenizer would take ``token``."""
+    pattern = re.escape(token.content)
+    if token.single_word:
+        pattern = rf"(?<!\w){pattern}(?!\w)"
+    left = r"\s*" if token.lstrip else ""
+    right = r"\s*" if token.rstrip else ""
+    return left + pattern + right
+
+
+def _opener(content: str) -> str:
+    """A pattern for the character that a seal follows.
+
+    Punctuation is sealed wherever it stands: a template may drop or fold characters, and could so make a
+    control string that the client's text did not hold yet.
+    """
+    first = re.escape(content[0])
+    return f"{first}(?={re.escape(content[1:])})" if content[0].isalnum() else first
+
+
+def _closers(control: Iterable[str]) -> set[str]:
+    return {re.escape(content[-1]) for content in control if not content[-1].isalnum()}
+
+
+def _fragments_around_core(content: str) -> Iterator[str]:
+    """The parts of a control string that hold its word: ``think`` and ``/think`` of ``</think>``.
+
+    A template that puts brackets around a client's word would complete these.
+    """
+    word = re.search(r"\w(?:.*\w)?", content, re.DOTALL)
+    if word is None:
+        return
+    for start in range(word.start() + 1):
+        for stop in range(word.end(), len(content) + 1):
+            yield content[start:stop]
