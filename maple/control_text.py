@@ -33,8 +33,8 @@ class ControlText:
     """The control strings of one tokenizer. Immutable, so it may be used from any thread.
 
     Added tokens of a single character or of white space only are ordinary text to templates, and are looked
-    for in client text too. ``known_words`` are the words that the template itself looks for, such as a message's
-    keys: they are never sealed as a whole.
+    for in client text too. ``known_words`` are the words that the template itself looks for, such as the keys of
+    a message: they are never sealed as a whole.
     """
 
     def __init__(self, added: Mapping[int, AddedToken], known_words: Set[str] = frozenset()) -> None:
