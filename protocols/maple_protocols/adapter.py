@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
 import attrs
-
 from maple_plugins.events import ContentDelta, ReasoningDelta
+
 from maple_protocols.ask import Ask
 from maple_protocols.errors import ErrorBody
 
@@ -52,7 +52,8 @@ TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
 @attrs.frozen(kw_only=True)
 class Identity:
     """Made once per turn: ``key`` is 32 hex characters for the protocol's id, ``created`` Unix seconds,
-    ``model`` the name to echo."""
+    ``model`` the name to echo.
+    """
 
     key: str
     created: int
@@ -98,21 +99,33 @@ class ServedModel:
 class Encoder(Protocol):
     """Turn events → server-sent events. Called in order: opening, event…, (failure), closing."""
 
-    def opening(self) -> Sequence[Frame]: ...
+    def opening(self) -> Sequence[Frame]:
+        """Frames before the first event."""
+        ...
 
-    def event(self, event: TurnEvent) -> Sequence[Frame]: ...
+    def event(self, event: TurnEvent) -> Sequence[Frame]:
+        """Frames of one event; for Done, those that end a good stream."""
+        ...
 
-    def failure(self, error: ErrorBody) -> Sequence[Frame]: ...
+    def failure(self, error: ErrorBody) -> Sequence[Frame]:
+        """Frames in place of the rest of a turn that failed after the status line."""
+        ...
 
-    def closing(self) -> Sequence[Frame]: ...
+    def closing(self) -> Sequence[Frame]:
+        """The last frames of every stream, failed or not."""
+        ...
 
 
 class Fold(Protocol):
     """Turn events → the whole answer. ``body`` is valid after Done."""
 
-    def event(self, event: TurnEvent) -> None: ...
+    def event(self, event: TurnEvent) -> None:
+        """Take the next event."""
+        ...
 
-    def body(self) -> JsonObject: ...
+    def body(self) -> JsonObject:
+        """The whole answer."""
+        ...
 
 
 class GenerationAdapter(Protocol):
@@ -127,13 +140,20 @@ class GenerationAdapter(Protocol):
         """Validate strictly, in the contract's field order. Raises RequestError."""
         ...
 
-    def encoder(self, ask: Ask, identity: Identity) -> Encoder: ...
+    def encoder(self, ask: Ask, identity: Identity) -> Encoder:
+        """A fresh encoder for one turn."""
+        ...
 
-    def fold(self, ask: Ask, identity: Identity) -> Fold: ...
+    def fold(self, ask: Ask, identity: Identity) -> Fold:
+        """A fresh fold for one turn."""
+        ...
 
 
 class ListingAdapter(Protocol):
-    """A protocol that tells about the served model: GET routes. ``paths`` are Tornado patterns; one group at most."""
+    """A protocol that tells about the served model: GET routes.
+
+    ``paths`` are Tornado patterns with one group at most.
+    """
 
     name: ClassVar[str]
     paths: ClassVar[tuple[str, ...]]

@@ -1,7 +1,7 @@
 """The neutral form of one request: what every protocol turns its wire format into.
 
-All classes are immutable. Client text in here has been validated (no lone surrogates, integers in int64) but not
-made safe for a prompt: control strings are neutralised when the prompt is rendered.
+All classes are immutable. Client text in here has been validated (no lone surrogates, integers in int64) but
+not made safe for a prompt: control strings are neutralised when the prompt is rendered.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Literal
 
 import attrs
-
 from maple_plugins.parser import ToolSpec
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -30,7 +29,7 @@ class CalledTool:
 
 @attrs.frozen(kw_only=True)
 class Message:
-    """One message. ``role`` developer has become system; content parts have been joined; None has become ""."""
+    """One message. The role developer has become system, parts have been joined, no content has become ""."""
 
     role: Role
     content: str
@@ -56,7 +55,7 @@ class Conversation:
 
 @attrs.frozen
 class RawText:
-    """A prompt that goes to the model untouched: control strings in it are control tokens; nothing is parsed."""
+    """A prompt that goes to the model untouched: control strings in it are control tokens."""
 
     text: str
 

@@ -29,12 +29,13 @@ class RequestError(Exception):
 
     @property
     def body(self) -> ErrorBody:
+        """The error object that goes out."""
         raise NotImplementedError
 
 
 @attrs.define(eq=False)
 class InvalidField(RequestError):
-    """A field is wrong. ``param`` is its path, such as ``messages[1].content``; ``code`` None or invalid_parameter."""
+    """A field is wrong. ``param`` is its path, such as ``messages[1].content``."""
 
     param: str
     message: str
@@ -42,6 +43,7 @@ class InvalidField(RequestError):
 
     @property
     def body(self) -> ErrorBody:
+        """Blames the field."""
         return ErrorBody(
             message=self.message, type="invalid_request_error", param=self.param[:ECHO_LIMIT], code=self.code
         )
@@ -57,5 +59,10 @@ class ModelNotFound(RequestError):
 
     @property
     def body(self) -> ErrorBody:
-        message = f"the model {self.model[:ECHO_LIMIT]!r} does not exist"
-        return ErrorBody(message=message, type="invalid_request_error", param=self.param, code="model_not_found")
+        """Names the model."""
+        return ErrorBody(
+            message=f"the model {self.model[:ECHO_LIMIT]!r} does not exist",
+            type="invalid_request_error",
+            param=self.param,
+            code="model_not_found",
+        )

@@ -1,0 +1,160 @@
+"""POST /v1/chat/completions, inwards: the field table, and the Ask made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import attrs
+
+from maple_protocols.adapter import Policy
+from maple_protocols.ask import Ask, Conversation
+from maple_protocols.openai import fields
+from maple_protocols.openai.messages import ChatMessage
+from maple_protocols.openai.tools import (
+    ChosenTool,
+    FunctionTool,
+    ToolChoice,
+    ToolMode,
+    check_choice,
+    nested,
+    shown,
+    specs,
+)
+from maple_protocols.rules import Doc, Misfit, NotEmpty, Schema, Shape, boolean, free_form, mapping, one_of
+from maple_protocols.strict import Check, structure
+
+
+@attrs.frozen
+class TemplateSettings(Shape):
+    """enable_thinking, a bool, and variables of the template's own. Keys with null are left out."""
+
+    def structure(self, value: object) -> Mapping[str, object]:
+        """The value, or a Misfit."""
+        given = {key: setting for key, setting in free_form(value).items() if setting is not None}
+        if "enable_thinking" in given:
+            try:
+                boolean(given["enable_thinking"])
+            except Misfit as misfit:
+                raise misfit.under("enable_thinking") from None
+        return given
+
+    def schema(self) -> Schema:
+        """The same in JSON Schema."""
+        return {"type": "object", "properties": {"enable_thinking": {"type": "boolean"}}}
+
+
+@attrs.frozen
+class PlainFormat(Shape):
+    """The response formats that need no grammar."""
+
+    types: tuple[str, ...] = ("text", "json_object")
+
+    def structure(self, value: object) -> str:
+        """The value, or a Misfit."""
+        kind = mapping(value).get("type")
+        if not isinstance(kind, str) or kind not in self.types:
+            raise Misfit(one_of(self.types))
+        return kind
+
+    def schema(self) -> Schema:
+        """The same in JSON Schema."""
+        return {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(self.types)}}}
+
+
+TemplateKwargs = Annotated[
+    Mapping[str, Any] | None,
+    TemplateSettings(),
+    Doc("enable_thinking false closes the think block at once; other keys must be the template's own."),
+]
+
+
+@attrs.frozen(kw_only=True)
+class ChatRequest:
+    """The body of POST /v1/chat/completions, its fields in the order in which they are checked."""
+
+    model: fields.Model = None
+    messages: Annotated[tuple[ChatMessage, ...], NotEmpty(), Doc("The conversation so far.")]
+    tools: Annotated[tuple[FunctionTool, ...], Doc("Functions the model may call.")] = ()
+    tool_choice: ToolChoice = None
+    temperature: fields.Temperature = None
+    top_p: fields.TopP = None
+    top_k: fields.TopK = None
+    max_completion_tokens: fields.MaxTokens = None
+    max_tokens: fields.MaxTokens = None
+    stop: fields.Stop = ()
+    seed: fields.Seed = None
+    stream: fields.Stream = False
+    stream_options: fields.Streaming = None
+    repetition_penalty: fields.RepetitionPenalty = None
+    chat_template_kwargs: TemplateKwargs = None
+    include_reasoning: fields.IncludeReasoning = None
+    presence_penalty: fields.Penalty = None
+    frequency_penalty: fields.Penalty = None
+    user: fields.Inert = None
+    metadata: fields.Inert = None
+    store: fields.Inert = None
+    service_tier: fields.Inert = None
+    parallel_tool_calls: fields.Inert = None
+    reasoning_effort: fields.Inert = None
+    verbosity: fields.Inert = None
+    prompt_cache_key: fields.Inert = None
+    safety_identifier: fields.Inert = None
+    logit_bias: fields.Inert = None
+    modalities: fields.Inert = None
+    top_logprobs: Annotated[Literal[0] | None, Doc("Log probabilities are not given.")] = None
+    session_id: fields.SessionId = None
+    n: fields.One = None
+    logprobs: Annotated[Literal[False] | None, Doc("Log probabilities are not given.")] = None
+    response_format: Annotated[str | None, PlainFormat(), Doc("Accepted, without effect.")] = None
+
+
+def chat_ask(body: Mapping[str, Any], policy: Policy) -> Ask:
+    """The Ask that ``body`` spells. Raises InvalidField."""
+    request = structure(
+        ChatRequest, body, refuse_unknown=policy.strict_fields == "true", checks=_checks(policy)
+    )
+    offered = shown(map(nested, body.get("tools") or ()), request.tool_choice)
+    settings = request.chat_template_kwargs or {}
+    conversation = Conversation(
+        messages=tuple(message.neutral() for message in request.messages),
+        tools=offered,
+        tool_specs=specs(offered),
+        thinking=settings.get("enable_thinking"),
+        template_variables=own_variables(settings),
+    )
+    return Ask(
+        prompt=conversation,
+        model=request.model,
+        sampling=fields.sampling(request),
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        stop=request.stop,
+        stream=request.stream,
+        include_usage=fields.wants_usage(request.stream, request.stream_options),
+        include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
+        session_id=fields.session(request.session_id, policy),
+    )
+
+
+def own_variables(settings: Mapping[str, object]) -> Mapping[str, object]:
+    """The template's own variables among ``chat_template_kwargs``."""
+    return {key: value for key, value in settings.items() if key != "enable_thinking"}
+
+
+def variables_check(policy: Policy) -> Check:
+    """Refuses every variable that the template does not read, so that none reaches the rendering call."""
+
+    def check(settings: Mapping[str, object], _: Mapping[str, Any]) -> None:
+        for key in own_variables(settings):
+            if key not in policy.template_variables:
+                raise Misfit("is not a variable of the chat template", key)
+
+    return check
+
+
+def _checks(policy: Policy) -> dict[str, Check]:
+    return {"tool_choice": _check_choice, "chat_template_kwargs": variables_check(policy)}
+
+
+def _check_choice(choice: ToolMode | ChosenTool, earlier: Mapping[str, Any]) -> None:
+    check_choice(choice, [tool.function.name for tool in earlier.get("tools", ())])

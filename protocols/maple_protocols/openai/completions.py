@@ -1,0 +1,200 @@
+"""POST /v1/completions: the raw prompt, no template, no parsing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import attrs
+from maple_plugins.events import ContentDelta
+
+from maple_protocols.adapter import (
+    Done,
+    Encoder,
+    FinishReason,
+    Fold,
+    Frame,
+    Identity,
+    JsonObject,
+    Policy,
+    TurnEvent,
+)
+from maple_protocols.ask import Ask, RawIds, RawText
+from maple_protocols.errors import ErrorBody
+from maple_protocols.openai import fields
+from maple_protocols.openai.chat_out import DONE, envelope, usage_body
+from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
+from maple_protocols.strict import Check, structure
+
+
+@attrs.frozen
+class PromptShape(Shape):
+    """One prompt: a string or token ids, bare or as the only item of a list."""
+
+    def structure(self, value: object) -> RawText | RawIds:
+        """The value, or a Misfit."""
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
+            value = value[0]
+        if isinstance(value, list):
+            return RawIds(self._ids(value))
+        if not isinstance(value, str):
+            raise Misfit("must be one string or one list of token ids")
+        if not value.strip():
+            raise Misfit("must not be blank")
+        return RawText(text(value))
+
+    @staticmethod
+    def _ids(value: list[object]) -> tuple[int, ...]:
+        if not value:
+            raise Misfit("must not be empty")
+        ids = tuple(item for item in value if type(item) is int)
+        if len(ids) != len(value):
+            raise Misfit("must be one string or one list of token ids")
+        return ids
+
+    def schema(self) -> Schema:
+        """The same in JSON Schema."""
+        string: Schema = {"type": "string", "minLength": 1}
+        ids: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+        alone: Schema = {"type": "array", "items": {"anyOf": [string, ids]}, "minItems": 1, "maxItems": 1}
+        return {"anyOf": [string, ids, alone]}
+
+
+@attrs.frozen(kw_only=True)
+class CompletionRequest:
+    """The body of POST /v1/completions, its fields in the order in which they are checked."""
+
+    model: fields.Model = None
+    prompt: Annotated[RawText | RawIds, PromptShape(), Doc("Goes to the model untouched.")]
+    stream: fields.Stream = False
+    stream_options: fields.Streaming = None
+    stop: fields.Stop = ()
+    seed: fields.Seed = None
+    max_completion_tokens: fields.MaxTokens = None
+    max_tokens: fields.MaxTokens = None
+    temperature: fields.Temperature = None
+    top_p: fields.TopP = None
+    top_k: fields.TopK = None
+    repetition_penalty: fields.RepetitionPenalty = None
+    presence_penalty: fields.Penalty = None
+    frequency_penalty: fields.Penalty = None
+    session_id: fields.SessionId = None
+    user: fields.Inert = None
+    logit_bias: fields.Inert = None
+    echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
+    suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
+    logprobs: Annotated[Literal[False] | None, Doc("Log probabilities are not given.")] = None
+    n: fields.One = None
+    best_of: fields.One = None
+
+
+def completion_ask(body: Mapping[str, object], policy: Policy) -> Ask:
+    """The Ask that ``body`` spells. Raises InvalidField."""
+    checks: dict[str, Check] = {"prompt": _vocabulary_check(policy.vocabulary)}
+    request = structure(CompletionRequest, body, refuse_unknown=policy.strict_fields == "true", checks=checks)
+    return Ask(
+        prompt=request.prompt,
+        model=request.model,
+        sampling=fields.sampling(request),
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        stop=request.stop,
+        stream=request.stream,
+        include_usage=fields.wants_usage(request.stream, request.stream_options),
+        session_id=fields.session(request.session_id, policy),
+    )
+
+
+def _vocabulary_check(size: int) -> Check:
+    def check(prompt: RawText | RawIds, _: Mapping[str, Any]) -> None:
+        if isinstance(prompt, RawIds) and not (min(prompt.ids) >= 0 and max(prompt.ids) < size):
+            raise Misfit(f"must hold token ids from 0 to {size - 1}")
+
+    return check
+
+
+class CompletionEncoder:
+    """One turn's events as ``text_completion`` chunks."""
+
+    def __init__(self, ask: Ask, identity: Identity) -> None:
+        self._ask = ask
+        self._envelope = envelope("cmpl", "text_completion", identity)
+
+    def opening(self) -> Sequence[Frame]:
+        """Nothing: the first chunk is the first text."""
+        return ()
+
+    def event(self, event: TurnEvent) -> Sequence[Frame]:
+        """One chunk a text; for Done the finish chunk, and the usage chunk if it was asked for."""
+        if isinstance(event, Done):
+            return self._end(event)
+        return (self._chunk(_raw_text(event)),)
+
+    def failure(self, error: ErrorBody) -> Sequence[Frame]:
+        """The error event; no finish chunk follows it."""
+        return (Frame(data=error.as_wire()),)
+
+    def closing(self) -> Sequence[Frame]:
+        """``[DONE]``."""
+        return (DONE,)
+
+    def _end(self, done: Done) -> Sequence[Frame]:
+        finish = self._chunk("", done.finish)
+        if not self._ask.include_usage:
+            return (finish,)
+        return finish, Frame(data={**self._envelope, "choices": [], "usage": usage_body(done.usage)})
+
+    def _chunk(self, piece: str, finish: FinishReason | None = None) -> Frame:
+        return Frame(data={**self._envelope, "choices": [_choice(piece, finish)]})
+
+
+class CompletionFold:
+    """One turn's events as one ``text_completion``."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._envelope = envelope("cmpl", "text_completion", identity)
+        self._text: list[str] = []
+        self._end: JsonObject = {}
+
+    def event(self, event: TurnEvent) -> None:
+        """Take the next event of the turn."""
+        if isinstance(event, Done):
+            choice = _choice("".join(self._text), event.finish)
+            self._end = {"choices": [choice], "usage": usage_body(event.usage)}
+        else:
+            self._text.append(_raw_text(event))
+
+    def body(self) -> JsonObject:
+        """The answer."""
+        return self._envelope | self._end
+
+
+def _choice(piece: str, finish: FinishReason | None) -> JsonObject:
+    return {"index": 0, "text": piece, "logprobs": None, "finish_reason": finish}
+
+
+def _raw_text(event: TurnEvent) -> str:
+    """The text of an event. A raw prompt's turn runs no parser, so that there is no other kind of event."""
+    if not isinstance(event, ContentDelta):
+        raise TypeError(f"a raw prompt's turn gave {type(event).__name__}")
+    return event.text
+
+
+class CompletionsAdapter:
+    """OpenAI's legacy completions."""
+
+    name: ClassVar[str] = "completions"
+    path: ClassVar[str] = "/v1/completions"
+    prompt_param: ClassVar[str] = "prompt"
+    request: ClassVar[type] = CompletionRequest
+
+    def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
+        """Validate strictly, in the field order of CompletionRequest. Raises InvalidField."""
+        return completion_ask(body, policy)
+
+    def encoder(self, ask: Ask, identity: Identity) -> Encoder:
+        """Chunks for one turn."""
+        return CompletionEncoder(ask, identity)
+
+    def fold(self, ask: Ask, identity: Identity) -> Fold:
+        """The whole answer of one turn."""
+        return CompletionFold(identity)

@@ -1,0 +1,220 @@
+"""Strict structuring of JSON into attrs classes: no coercion, null is absent, the first wrong field is named.
+
+The field tables are the classes themselves (see ``rules``). Fields are read in the order in which their class
+lists them, whatever the order in the body, so that one body always gets one and the same refusal.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+
+from maple_protocols.errors import ECHO_LIMIT, InvalidField
+from maple_protocols.rules import (
+    Misfit,
+    Rule,
+    Shape,
+    boolean,
+    each,
+    free_form,
+    integer,
+    mapping,
+    number,
+    one_of,
+    text,
+)
+
+T = TypeVar("T")
+Read = Callable[[object], Any]
+Check = Callable[[Any, Mapping[str, Any]], None]
+"""Looks at a field's value and at those structured before it; raises Misfit, or a RequestError of its own."""
+
+
+def structure(
+    cls: type[T],
+    body: Mapping[str, object],
+    *,
+    refuse_unknown: bool,
+    code: str | None = None,
+    checks: Mapping[str, Check] | None = None,
+) -> T:
+    """``body`` as a ``cls``. Raises InvalidField with ``code`` for the first wrong field.
+
+    ``checks`` hold what a field's type cannot say, by field name: they run in the field's turn, and only where
+    it is present. Unknown keys are looked at last, only if ``refuse_unknown``, always as invalid_parameter.
+    """
+    try:
+        values = _values(cls, body, checks or {})
+    except Misfit as misfit:
+        raise _refusal(misfit, code) from None
+    if refuse_unknown:
+        _check_known(cls, body)
+    return cls(**values)
+
+
+def _check_known(cls: type, body: Mapping[str, object]) -> None:
+    known = {field.name for field in table(cls)}
+    for key in body:
+        if key not in known:
+            raise _refusal(Misfit("is not a known field", key), "invalid_parameter")
+
+
+def read(annotation: Any, value: object) -> Any:
+    """One value as its annotation wants it. Raises Misfit."""
+    return _reader(annotation)(value)
+
+
+def path_text(path: tuple[str | int, ...]) -> str:
+    """``messages[1].content``: at most ECHO_LIMIT characters, safe to encode."""
+    joined = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return joined.removeprefix(".")[:ECHO_LIMIT].encode(errors="replace").decode()
+
+
+@attrs.frozen
+class Field:
+    """One line of a field table. ``annotation`` keeps its rules and docs."""
+
+    name: str
+    annotation: Any
+    required: bool
+
+
+@functools.cache
+def table(cls: Any) -> tuple[Field, ...]:
+    """The field table of an attrs class, in the order in which fields are read."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(
+        Field(field.name, hints[field.name], field.default is attrs.NOTHING) for field in attrs.fields(cls)
+    )
+
+
+def _values(cls: type, body: Mapping[str, object], checks: Mapping[str, Check]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in table(cls):
+        raw = body.get(field.name)
+        if raw is None and not field.required:
+            continue
+        if field.name not in body:
+            raise Misfit("is required", field.name)
+        try:
+            values[field.name] = _reader(field.annotation)(raw)
+            if field.name in checks:
+                checks[field.name](values[field.name], values)
+        except Misfit as misfit:
+            raise misfit.under(field.name) from None
+    return values
+
+
+def _refusal(misfit: Misfit, code: str | None) -> InvalidField:
+    param = path_text(misfit.path)
+    return InvalidField(param=param, message=f"{param} {misfit.must}", code=code)
+
+
+@functools.cache
+def _reader(annotation: Any) -> Read:
+    hook = _converter().get_structure_hook(annotation)
+    return lambda value: hook(value, annotation)
+
+
+@functools.cache
+def _converter() -> cattrs.Converter:
+    """cattrs, with every hook that would coerce or collect errors replaced by one that does neither."""
+    converter = cattrs.Converter(detailed_validation=False)
+    plain: dict[Any, Read] = {str: text, int: integer, float: number, bool: boolean}
+    for kind, read_plain in plain.items():
+        converter.register_structure_hook(kind, _hook(read_plain))
+    converter.register_structure_hook_func(lambda kind: kind is object, _hook(lambda value: value))
+    factories: dict[Any, Callable[[Any], Read]] = {
+        tuple: _list_reader,
+        Mapping: lambda _: free_form,
+        Literal: _literal_reader,
+        Annotated: _annotated_reader,
+        typing.Union: _union_reader,
+        types.UnionType: _union_reader,
+    }
+    for origin, factory in factories.items():
+        converter.register_structure_hook_factory(_has_origin(origin), _hook_factory(factory))
+    converter.register_structure_hook_factory(attrs.has, _hook_factory(_object_reader))
+    return converter
+
+
+def _hook(read_value: Read) -> Callable[[object, Any], Any]:
+    return lambda value, _: read_value(value)
+
+
+def _hook_factory(factory: Callable[[Any], Read]) -> Callable[[Any], Callable[[object, Any], Any]]:
+    return lambda kind: _hook(factory(kind))
+
+
+def _has_origin(origin: object) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) is origin
+
+
+def _list_reader(kind: Any) -> Read:
+    item = _reader(get_args(kind)[0])
+
+    def read_list(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise Misfit("must be a list")
+        return each(value, item)
+
+    return read_list
+
+
+def _literal_reader(kind: Any) -> Read:
+    words = get_args(kind)
+
+    def read_word(value: object) -> object:
+        for word in words:
+            if type(value) is type(word) and value == word:
+                return word
+        raise Misfit(one_of(words))
+
+    return read_word
+
+
+def _annotated_reader(kind: Any) -> Read:
+    base, *notes = get_args(kind)
+    shapes = [note.structure for note in notes if isinstance(note, Shape)]
+    rules = [note for note in notes if isinstance(note, Rule)]
+    read_base = shapes[0] if shapes else _reader(base)
+
+    def read_annotated(value: object) -> Any:
+        found = read_base(value)
+        for rule in rules:
+            rule.check(found)
+        return found
+
+    return read_annotated
+
+
+def _union_reader(kind: Any) -> Read:
+    """``X | None`` reads as X; a union of attrs classes goes by the first field of each, a Literal."""
+    members = [member for member in get_args(kind) if member is not type(None)]
+    return _tagged_reader(members) if len(members) > 1 else _reader(members[0])
+
+
+def _tagged_reader(members: list[Any]) -> Read:
+    tag = table(members[0])[0].name
+    readers = {word: _reader(member) for member in members for word in get_args(table(member)[0].annotation)}
+    untagged = [_reader(member) for member in members if not table(member)[0].required]
+
+    def read_tagged(value: object) -> Any:
+        word = mapping(value).get(tag)
+        if word is None and untagged:
+            return untagged[0](value)
+        if not isinstance(word, str) or word not in readers:
+            raise Misfit(one_of(readers), tag)
+        return readers[word](value)
+
+    return read_tagged
+
+
+def _object_reader(cls: type) -> Read:
+    return lambda value: cls(**_values(cls, mapping(value), {}))
