@@ -1,0 +1,1 @@
+"""How the embedded demo model is made: data, tokenizer, training, evaluation, export. `python -m tools.sapling` runs it."""

@@ -1,0 +1,171 @@
+"""Calling tools: which one, with what, twice, not at all; and answering from what a tool says."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import attrs
+
+from tools.sapling.conversation import Call, Exchange, Reply, user
+from tools.sapling.kinds import toolbox
+from tools.sapling.kinds.talk import REFUSAL, outside_question
+from tools.sapling.kinds.toolbox import Tool
+from tools.sapling.words import Split, made_up_word
+
+_OPENINGS: dict[Split, tuple[str, ...]] = {
+    "train": ("", "", "", "", "", "Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: "),
+    "heldout": ("", "", "", "Good morning! ", "Question: "),
+}
+_CONDITIONS = "sunny cloudy rainy windy cold warm clear open closed done ready late full empty low high good bad fast slow".split()
+
+
+@attrs.frozen
+class Request:
+    """One need voiced in words and the call that meets it."""
+
+    text: str
+    topic: str
+    call: Call
+    tool: Tool
+
+
+def request(rng: random.Random, split: Split, tool: Tool) -> Request:
+    """A question that `tool` answers, with fresh arguments in the schema's order."""
+    text = rng.choice(tool.asked)
+    mentioned = [parameter for parameter in tool.parameters if "{" + parameter.name + "}" in text]
+    arguments: dict[str, Any] = {parameter.name: toolbox.value(rng, split, parameter.holds) for parameter in mentioned}
+    optional = [parameter for parameter in tool.parameters if parameter.holds == "unit" and not parameter.required]
+    text = text.format(**arguments)
+    if optional and rng.random() < 0.3:
+        arguments[optional[0].name] = rng.choice(("celsius", "fahrenheit"))
+        text = f"{text.rstrip('?.')} in {arguments[optional[0].name]}{text[len(text.rstrip('?.')):]}"
+    return Request(text, tool.topic, Call(tool.name, arguments), tool)
+
+
+def _clause(call: Call) -> str:
+    given = ", ".join(f"{key} {json.dumps(argument, ensure_ascii=False)}" for key, argument in call.arguments.items())
+    return f"Call {call.name} with {given}."
+
+
+def called(rng: random.Random, split: Split, requests: list[Request]) -> Exchange:
+    """The exchange in which one or two requests become calls."""
+    texts = [item.text for item in requests]
+    if len(texts) == 2:
+        first, second = texts[0].rstrip("?."), texts[1]
+        lowered = second if rng.random() < 0.3 else second[0].lower() + second[1:]
+        joined = rng.choice((f"{first}, and {lowered}", f"{first} and {lowered}", f"{texts[0]} And {lowered}", f"{texts[0]} {second}",
+                             f"{first}, then {lowered}", f"{texts[0]} Also {lowered}"))
+    else:
+        joined = texts[0]
+    topics = " and ".join(item.topic for item in requests)
+    clauses = " ".join(_clause(item.call) for item in requests)
+    return Exchange(
+        asked=user(rng.choice(_OPENINGS[split]) + joined),
+        reply=Reply(reasoning=f"The user asks for: {topics}. {clauses}", calls=tuple(item.call for item in requests)),
+        kind="tool_call" if len(requests) == 1 else "two_calls",
+        expect={"calls": [{"name": item.call.name, "arguments": item.call.arguments} for item in requests]},
+    )
+
+
+def _same_tool_twice(rng: random.Random, split: Split, tool: Tool) -> Exchange:
+    first = request(rng, split, tool)
+    key = next(iter(first.call.arguments))
+    other = toolbox.value(rng, split, next(p.holds for p in tool.parameters if p.name == key))
+    second = attrs.evolve(first, call=Call(tool.name, {**first.call.arguments, key: other}))
+    text = first.text.replace(str(first.call.arguments[key]), f"{first.call.arguments[key]} and {rng.choice(('', '', 'in '))}{other}", 1)
+    exchange = called(rng, split, [attrs.evolve(first, text=text)])
+    clauses = " ".join(_clause(item.call) for item in (first, second))
+    calls = (first.call, second.call)
+    return attrs.evolve(
+        exchange,
+        reply=Reply(reasoning=f"The user asks for: {tool.topic} twice. {clauses}", calls=calls),
+        kind="two_calls",
+        expect={"calls": [{"name": call.name, "arguments": call.arguments} for call in calls]},
+    )
+
+
+def calling(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
+    """One call most of the time, otherwise two: to two tools, or to one tool with two values."""
+    style = rng.random()
+    if style < 0.7:
+        return called(rng, split, [request(rng, split, rng.choice(tools))])
+    return twice(rng, split, tools)
+
+
+def twice(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
+    """Two calls in one reply."""
+    single = [tool for tool in tools if len(tool.parameters) == 1 and tool.parameters[0].holds in ("place", "name")]
+    if single and (len(tools) < 2 or rng.random() < 0.4):
+        return _same_tool_twice(rng, split, rng.choice(single))
+    if len(tools) < 2:
+        return called(rng, split, [request(rng, split, tools[0])])
+    return called(rng, split, [request(rng, split, tool) for tool in rng.sample(tools, 2)])
+
+
+def no_tool_fits(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
+    """A question that none of the tools answers and that the sapling cannot answer itself."""
+    while True:
+        if rng.random() < 0.5:
+            text = request(rng, split, toolbox.draw(rng, split, 1)[0]).text
+        else:
+            text = outside_question(rng, split)
+        lowered = text.lower()
+        if not any(tool.topic in lowered or any(part in lowered for part in tool.name.lower().split("_") if len(part) > 3) for tool in tools):
+            break
+    return Exchange(
+        asked=user(rng.choice(_OPENINGS[split]) + text),
+        reply=Reply(reasoning="No tool fits and this is outside of my little world.", content=REFUSAL),
+        kind="no_tool",
+        expect={"contains": ["small demo model"], "no_calls": True},
+    )
+
+
+def _result_value(rng: random.Random, split: Split, key: str) -> Any:
+    if "temperature" in key or key in ("price", "population", "distance", "level", "total", "rate"):
+        return rng.randrange(1, 200)
+    style = rng.random()
+    if style < 0.35:
+        return rng.choice(_CONDITIONS)
+    if style < 0.55:
+        return rng.randrange(1, 2000)
+    if style < 0.65:
+        return f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"
+    if style < 0.8:
+        return toolbox.value(rng, split, rng.choice(("name", "place")))
+    if style < 0.95:
+        return " ".join(rng.choice((rng.choice(_CONDITIONS), toolbox.value(rng, split, "thing"))) for _ in range(2))
+    return made_up_word(rng)
+
+
+def _result(rng: random.Random, split: Split, call: Call, tool: Tool) -> tuple[str, str, list[str]]:
+    """What the tool says, the sentence that passes it on, and the values that the sentence must hold."""
+    keys = list(tool.results or ("result",))
+    if split == "train" and rng.random() < 0.3:
+        keys = [made_up_word(rng) for _ in range(rng.randint(1, 3))]
+    values = {key: _result_value(rng, split, key) for key in keys}
+    if rng.random() < 0.25:
+        text = ", ".join(str(item) for item in values.values())
+        return text, f"The tool says: {text}.", [text]
+    told = ", ".join(f"the {key} is {item}" for key, item in values.items())
+    if rng.random() < 0.3:
+        first = next(iter(call.arguments.items()))
+        values = {first[0]: first[1], **{key: item for key, item in values.items() if key != first[0]}}
+        told = ", ".join(f"the {key} is {item}" for key, item in values.items())
+    return json.dumps(values, ensure_ascii=False), told[0].upper() + told[1:] + ".", [str(item) for item in values.values()]
+
+
+def answered(rng: random.Random, split: Split, exchange: Exchange, tools: list[Tool]) -> Exchange:
+    """The exchange after a call: the tools' results come in, the reply passes them on in order."""
+    by_name = {tool.name: tool for tool in tools}
+    parts = [_result(rng, split, call, by_name[call.name]) for call in exchange.reply.calls]
+    asked = tuple(
+        {"role": "tool", "tool_call_id": f"call_{position}", "content": text} for position, (text, _, _) in enumerate(parts)
+    )
+    return Exchange(
+        asked=asked,
+        reply=Reply(reasoning="The tool answered, so I pass it on.", content=" ".join(sentence for _, sentence, _ in parts)),
+        kind="tool_result",
+        expect={"contains": [wanted for _, _, values in parts for wanted in values], "no_calls": True},
+    )

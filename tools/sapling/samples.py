@@ -1,0 +1,37 @@
+"""Conversations as token ids with a flag for every id that is learnt."""
+
+from __future__ import annotations
+
+import random
+
+from tokenizers import Tokenizer
+
+from tools.sapling.conversation import Conversation, segments
+from tools.sapling.mix import conversation
+
+LONGEST = 640
+
+
+def encoded(tokenizer: Tokenizer, talk: Conversation) -> tuple[list[int], list[bool]]:
+    """The ids of the whole text, and which of them are to be predicted."""
+    ids: list[int] = []
+    flags: list[bool] = []
+    for text, learnt in segments(talk):
+        piece = tokenizer.encode(text, add_special_tokens=False).ids
+        ids += piece
+        flags += [learnt] * len(piece)
+    return ids, flags
+
+
+def step_samples(tokenizer: Tokenizer, rng: random.Random, mix: dict[str, float], tokens: int) -> list[tuple[list[int], list[bool]]]:
+    """As many fresh samples as fit into `tokens` tokens."""
+    samples: list[tuple[list[int], list[bool]]] = []
+    room = tokens
+    while True:
+        sample = encoded(tokenizer, conversation(rng, mix))
+        if len(sample[0]) > LONGEST:
+            continue
+        if len(sample[0]) > room:
+            return samples
+        samples.append(sample)
+        room -= len(sample[0])

@@ -1,0 +1,167 @@
+"""Training: a few single-threaded processes that average their gradients, a schedule by tokens or by the clock, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from tools.sapling.batch import make_batch
+from tools.sapling.heldout import KINDS, heldout
+from tools.sapling.model import Sapling, Weights, hidden_states, logits
+from tools.sapling.recipe import Recipe
+from tools.sapling.samples import encoded, step_samples
+from tools.sapling.seeding import seed
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """Where a run keeps its files and when it ends: after the recipe's tokens or, if given, at a time (seconds since 1970)."""
+
+    folder: Path
+    until: float | None = None
+    checkpoint_seconds: float = 240.0
+    probe_seconds: float = 240.0
+
+
+@attrs.define
+class _State:
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def train(rank: int, recipe: Recipe, run: Run) -> None:
+    """The loop of one process; rank 0 writes the log, the checkpoints and the held-out probes. Resumes from `last.pt`."""
+    torch.set_num_threads(1)
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    dist.init_process_group("gloo", init_method=f"file://{run.folder}/rendezvous", rank=rank, world_size=recipe.processes)
+    tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
+    model = Sapling(recipe.shape)
+    seed(model, torch.Generator().manual_seed(recipe.seed), recipe.seeding)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    state = _resumed(run, model, optimiser)
+    started, before = time.time(), state.seconds
+    origin = started - before
+    saved = probed = started
+    average = 0.0
+    while True:
+        progress = _shared_progress(rank, recipe, run, state, origin)
+        if progress >= 1.0:
+            break
+        rate = _rate(recipe, state.step, progress)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        rng = random.Random(f"{recipe.seed} {state.step} {rank}")
+        loss, tokens = _step(model, optimiser, recipe, tokenizer, rng)
+        state.step += 1
+        state.tokens += tokens * recipe.processes
+        state.seconds = time.time() - origin
+        average = loss if not average else 0.95 * average + 0.05 * loss
+        now = time.time()
+        if rank == 0 and state.step % 20 == 0:
+            _log(run, {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "loss": round(average, 4), "rate": rate})
+        if rank == 0 and now - saved > run.checkpoint_seconds:
+            save_checkpoint(run.folder / "last.pt", model, optimiser, state)
+            saved = now
+        if rank == 0 and now - probed > run.probe_seconds:
+            _log(run, {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "right": probe(model, tokenizer, 24)})
+            probed = time.time()
+    if rank == 0:
+        save_checkpoint(run.folder / "last.pt", model, optimiser, state)
+        _log(run, {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "right": probe(model, tokenizer, 100)})
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _shared_progress(rank: int, recipe: Recipe, run: Run, state: _State, origin: float) -> float:
+    if run.until is None:
+        return state.tokens / recipe.tokens
+    progress = torch.tensor([(time.time() - origin) / (run.until - origin)])
+    dist.broadcast(progress, 0)
+    return float(progress)
+
+
+def _rate(recipe: Recipe, step: int, progress: float) -> float:
+    warm = min(1.0, (step + 1) / recipe.warm_up)
+    fall = min(1.0, (1.0 - progress) / (1.0 - recipe.decay_from))
+    return recipe.rate * warm * max(fall, 0.0)
+
+
+def _step(model: Sapling, optimiser: torch.optim.Optimizer, recipe: Recipe, tokenizer: Tokenizer, rng: random.Random) -> tuple[float, int]:
+    batch = make_batch(step_samples(tokenizer, rng, recipe.mix, recipe.step_tokens))
+    weights = model.weights(torch.bfloat16)
+    loss, balance = batch_loss(weights, batch, model)
+    optimiser.zero_grad()
+    (loss + recipe.balance * balance).backward()
+    _average_gradients(model, recipe.processes)
+    nn.utils.clip_grad_norm_(model.parameters(), recipe.clip, foreach=True)
+    optimiser.step()
+    return float(loss.detach()), recipe.step_tokens
+
+
+def batch_loss(weights: Weights, batch: Any, model: Sapling) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy of the learnt tokens, and the balance loss."""
+    hidden, balance = hidden_states(weights, batch, model.shape, batch.learnt)
+    return F.cross_entropy(logits(weights, hidden), batch.targets), balance
+
+
+def _average_gradients(model: Sapling, processes: int) -> None:
+    if processes == 1:
+        return
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= processes
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def probe(model: Sapling, tokenizer: Tokenizer, count: int, *, thinking: bool = True) -> dict[str, float]:
+    """Per kind, the percentage of held-out replies whose every token is the most likely one: greedy decoding gives them exactly."""
+    with torch.no_grad():
+        weights = model.weights(torch.float32)
+        return {kind: _right(weights, model, tokenizer, kind, count, thinking) for kind in KINDS}
+
+
+def _right(weights: Weights, model: Sapling, tokenizer: Tokenizer, kind: str, count: int, thinking: bool) -> float:
+    samples = [encoded(tokenizer, talk) for talk in heldout(kind, count, thinking=thinking)]
+    batch = make_batch(samples)
+    hidden, _ = hidden_states(weights, batch, model.shape, batch.learnt)
+    wrong = logits(weights, hidden).argmax(-1) != batch.targets
+    owner = (batch.positions == 0).cumsum(0)[batch.learnt]
+    return round(100.0 * (1 - len(owner[wrong].unique()) / count), 1)
+
+
+def save_checkpoint(path: Path, model: Sapling, optimiser: torch.optim.Optimizer | None, state: Any) -> None:
+    """Writes through a temporary file, so that an interrupted write loses nothing."""
+    content = {"model": model.state_dict(), "state": attrs.asdict(state)}
+    if optimiser is not None:
+        content["optimiser"] = optimiser.state_dict()
+    torch.save(content, path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
+
+
+def _resumed(run: Run, model: Sapling, optimiser: torch.optim.Optimizer) -> _State:
+    path = run.folder / "last.pt"
+    if not path.exists():
+        return _State()
+    content = torch.load(path, weights_only=True)
+    model.load_state_dict(content["model"])
+    optimiser.load_state_dict(content["optimiser"])
+    return _State(**content["state"])
+
+
+def _log(run: Run, entry: dict[str, Any]) -> None:
+    with (run.folder / "log.jsonl").open("a") as file:
+        file.write(json.dumps(entry) + "\n")
