@@ -57,7 +57,9 @@ class Metrics:
         self._queue_wait = self._histogram("queue_wait", "From submission to the slot")
         self._first_token = self._histogram("time_to_first_token", "From the request to its first token")
         self._per_token = self._histogram("time_per_output_token", "Decoding, per token after the first")
-        self._request = self._histogram("request", "From the request to the end of its answer, generation only")
+        self._request = self._histogram(
+            "request", "From the request to the end of its answer, generation only"
+        )
 
     def answered(self, route: str, status: int) -> None:
         """One request has been answered, or left by its client (499). ``route`` is a pattern, not a path."""

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from maple_protocols.errors import ErrorBody
 from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 
 from maple.http.services import Limits
-from maple_protocols.errors import ErrorBody
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class PatientStream(IOStream):
     def headers_complete(self) -> None:
         """A request has begun: from here on its own timers hold."""
         self._between_requests = False
-        self._header_timer = _cancelled(self._header_timer)
+        _cancel(self._header_timer)
 
     def read_from_fd(self, buf: bytearray | memoryview) -> int | None:
         """As IOStream does, and note that headers have begun."""
@@ -73,8 +73,8 @@ class PatientStream(IOStream):
 
     def close(self, exc_info: Any = False) -> None:
         """As IOStream does, timers and the connection's count included."""
-        self._header_timer = _cancelled(self._header_timer)
-        self._stall_timer = _cancelled(self._stall_timer)
+        _cancel(self._header_timer)
+        _cancel(self._stall_timer)
         super().close(exc_info)
         if self._on_close is not None:
             callback, self._on_close = self._on_close, None
@@ -94,7 +94,7 @@ class PatientStream(IOStream):
             self._stall_timer = self._loop.call_later(left, self._check_stall)
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
 

@@ -58,7 +58,9 @@ class Keyring:
         if key is None:
             return cls()
         if not key.strip():
-            raise KeysUnusable("MAPLE_API_KEY", "a blank key would open the server; unset it to run without one")
+            raise KeysUnusable(
+                "MAPLE_API_KEY", "a blank key would open the server; unset it to run without one"
+            )
         return cls((_entry("default", key),))
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import sys
@@ -19,6 +18,7 @@ from tornado.netutil import add_accept_handler, bind_sockets
 from maple.errors import MapleError
 from maple.http.application import MapleApplication
 from maple.http.connections import Acceptor, PatientStream
+from maple.http.routes import UnknownRouteHandler, routes
 from maple.http.services import Services
 from maple.settings import Settings
 
@@ -54,15 +54,13 @@ class RunningServer:
         self._acceptor = Acceptor(server, application.services.limits, most)
         self._sockets: list[socket.socket] = []
         self._stop_accepting: list[Callable[[], None]] = []
-
-    @property
-    def port(self) -> int:
+        self.port = 0
         """The port, also where the settings asked for any free one."""
-        return cast("int", self._sockets[0].getsockname()[1])
 
     def start(self, sockets: list[socket.socket]) -> None:
         """Begin to accept connections on sockets that already listen."""
         self._sockets = sockets
+        self.port = sockets[0].getsockname()[1]
         self._stop_accepting = [add_accept_handler(each, self._acceptor.accept) for each in sockets]
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - it reports instead of raising
@@ -102,7 +100,7 @@ class _Server(HTTPServer):
 def listen(services: Services, settings: Settings) -> RunningServer:
     """Listen on the settings' host and port. Call on the running loop. Raises AddressUnusable."""
     limits = services.limits
-    application = MapleApplication(services)
+    application = MapleApplication(services, routes(services.adapters), UnknownRouteHandler)
     server = _Server(
         application,
         idle_connection_timeout=limits.idle_seconds,

@@ -7,12 +7,12 @@ import pathlib
 from typing import Literal, cast
 
 import attrs
+from maple_protocols.adapter import Adapter, ServedModel
 
 from maple.http.keys import Keyring
 from maple.metrics import Metrics
 from maple.settings import Settings
 from maple.turn import Turns
-from maple_protocols.adapter import Adapter, ServedModel
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 StrictFields = Literal["auto", "true", "false"]
@@ -111,6 +111,11 @@ class Services:
 def model_label(model_path: str) -> str:
     """The hub id as it is, or a folder's last name: no client learns where on the disk it lies."""
     path = pathlib.Path(model_path).expanduser()
-    if path.exists() or model_path.startswith((".", "/", "~")) or "\\" in model_path or model_path.count("/") > 1:
+    if (
+        path.exists()
+        or model_path.startswith((".", "/", "~"))
+        or "\\" in model_path
+        or model_path.count("/") > 1
+    ):
         return path.absolute().name
     return model_path

@@ -1,0 +1,96 @@
+"""Tornado's application with our routing, and what its handlers share."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import attrs
+from tornado.http1connection import HTTP1Connection
+from tornado.httputil import HTTPServerRequest
+from tornado.routing import URLSpec
+from tornado.web import Application, RequestHandler
+
+from maple.http.connections import PatientStream
+from maple.http.services import Services
+
+
+@attrs.frozen(kw_only=True)
+class Route:
+    """One path. ``pattern`` is Tornado's, with one group at most; ``options`` go to the handler's initialize."""
+
+    pattern: str
+    handler: type[RequestHandler]
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def template(self) -> str:
+        """The pattern for people and labels: ``/v1/models/{id}``."""
+        return re.sub(r"\([^)]*\)", "{id}", self.pattern)
+
+    @property
+    def rule(self) -> URLSpec:
+        """The route as Tornado takes it."""
+        return URLSpec(self.pattern, self.handler, {"route": self.template, **self.options})
+
+
+class MapleApplication(Application):
+    """Routes requests; counts those under way and the bytes of their bodies."""
+
+    def __init__(self, services: Services, routes: Sequence[Route], unknown: type[RequestHandler]) -> None:
+        self.services = services
+        self.routes = tuple(routes)
+        self.bodies_bytes = 0
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        super().__init__(
+            [route.rule for route in routes],
+            default_handler_class=unknown,
+            default_handler_args={"route": "unmatched"},
+        )
+
+    def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
+        """Route a request whose headers have arrived. One trailing slash is ignored."""
+        cast("PatientStream", cast("HTTP1Connection", request.connection).stream).headers_complete()
+        if len(request.path) > 1:
+            request.path = request.path.removesuffix("/")
+        return super().find_handler(request, **kwargs)
+
+    def log_request(self, handler: RequestHandler) -> None:
+        """Nothing: handlers write their own access line, also for clients that left."""
+
+    def request_opened(self) -> None:
+        """A handler was made."""
+        self._under_way += 1
+        self._idle.clear()
+
+    def request_closed(self) -> None:
+        """A handler has answered, or lost its client."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
+
+    async def settled(self, seconds: float) -> None:
+        """Return when no request is under way, or after so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return
+
+    def nearest(self, path: str) -> str | None:
+        """The route that an unknown path was likely meant for."""
+        if not path.isascii() or len(path) > 200:
+            return None
+        words = [word for word in path.split("/") if word]
+        while words and words[0] in ("v1", "api", "openai"):
+            del words[0]
+        for guess in ("/".join(["", "v1", *words]), "/".join(["", *words])):
+            if any(re.fullmatch(route.pattern, guess) for route in self.routes):
+                return guess
+        near = difflib.get_close_matches(path, [route.template for route in self.routes], n=1, cutoff=0.8)
+        return near[0] if near else None

@@ -1,0 +1,252 @@
+"""The one table from exceptions to answers: status, type, code, message and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+from maple_protocols.errors import ECHO_LIMIT, ErrorBody, RequestError
+
+from maple.engine.api import (
+    EngineOverloaded,
+    GenerationFailed,
+    JobCancelled,
+    ModelFailed,
+    ModelLoading,
+    PromptTooLong,
+    ShuttingDown,
+)
+from maple.errors import MapleError
+
+RETRY_SECONDS = "5"
+INVALID_REQUEST = "invalid_request_error"
+SERVER_ERROR = "server_error"
+
+
+@attrs.frozen(kw_only=True)
+class Refusal:
+    """An error as it goes out."""
+
+    status: int
+    body: ErrorBody
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+
+
+class HttpError(MapleError):
+    """A request that is refused for what it is to HTTP, before any protocol looks at it."""
+
+
+@attrs.define(eq=False)
+class RouteNotFound(HttpError):
+    """No route has this path. ``near`` is the one that was likely meant."""
+
+    path: str
+    near: str | None
+
+
+@attrs.define(eq=False)
+class MethodNotAllowed(HttpError):
+    """The route has other methods: ``allow`` is the header's text."""
+
+    allow: str
+
+
+@attrs.define(eq=False)
+class HostNotAllowed(HttpError):
+    """Without a key, a browser could be led here under another site's name."""
+
+    host: str
+
+
+class InvalidKey(HttpError):
+    """The key is missing or wrong."""
+
+
+@attrs.define(eq=False)
+class UnsupportedMediaType(HttpError):
+    """The body is not JSON, or in an encoding that is not read. ``reason`` is a sentence."""
+
+    reason: str
+
+
+@attrs.define(eq=False)
+class PayloadTooLarge(HttpError):
+    """The body has more than ``limit`` bytes, as sent or as inflated."""
+
+    limit: int
+
+
+@attrs.define(eq=False)
+class BodyTimeout(HttpError):
+    """The body did not arrive within so many seconds."""
+
+    seconds: float
+
+
+class BodyCorrupt(HttpError):
+    """The body cannot be inflated."""
+
+
+class TooManyBodies(HttpError):
+    """The bodies that are on their way fill the memory set aside for them."""
+
+
+class SessionUnknown(HttpError):
+    """No such session, neither live nor saved."""
+
+
+@attrs.define(eq=False)
+class NotConfigured(HttpError):
+    """A route whose setting is off. ``variable`` turns it on."""
+
+    variable: str
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One line of the contract's error table. ``message`` and ``headers`` may look at the exception's fields."""
+
+    status: int
+    type: str
+    code: str | None
+    message: Callable[[Any], str]
+    param: str | None = None
+    headers: Callable[[Any], Mapping[str, str]] = lambda _: {}
+
+
+def _say(message: str) -> Callable[[Any], str]:
+    return lambda _: message
+
+
+def _retry(_: Exception) -> Mapping[str, str]:
+    return {"Retry-After": RETRY_SECONDS}
+
+
+def _route_not_found(error: RouteNotFound) -> str:
+    hint = f"; did you mean {error.near}?" if error.near else ""
+    return f"no route has the path {error.path[:ECHO_LIMIT]}{hint}"
+
+
+_QUEUE = {
+    "queue_full": "too many requests are waiting",
+    "queue_timeout": "the request waited too long for its turn",
+}
+
+TABLE: Mapping[type[Exception], Row] = {
+    RouteNotFound: Row(status=404, type=INVALID_REQUEST, code="route_not_found", message=_route_not_found),
+    MethodNotAllowed: Row(
+        status=405,
+        type=INVALID_REQUEST,
+        code="method_not_allowed",
+        message=lambda error: f"this route answers {error.allow}",
+        headers=lambda error: {"Allow": error.allow},
+    ),
+    HostNotAllowed: Row(
+        status=403,
+        type=INVALID_REQUEST,
+        code="host_not_allowed",
+        message=lambda error: (
+            f"the host {error.host[:ECHO_LIMIT]} is not this server's; MAPLE_ALLOWED_HOSTS lists further ones"
+        ),
+    ),
+    InvalidKey: Row(
+        status=401,
+        type="authentication_error",
+        code="invalid_api_key",
+        message=_say("the API key is missing or wrong"),
+        headers=lambda _: {"WWW-Authenticate": 'Bearer realm="maple"'},
+    ),
+    UnsupportedMediaType: Row(
+        status=415, type=INVALID_REQUEST, code="unsupported_media_type", message=lambda error: error.reason
+    ),
+    PayloadTooLarge: Row(
+        status=413,
+        type=INVALID_REQUEST,
+        code="payload_too_large",
+        message=lambda error: f"the body is larger than {error.limit} bytes",
+    ),
+    BodyTimeout: Row(
+        status=408,
+        type=INVALID_REQUEST,
+        code="request_timeout",
+        message=lambda error: f"the body did not arrive within {error.seconds:g} seconds",
+    ),
+    BodyCorrupt: Row(
+        status=400,
+        type=INVALID_REQUEST,
+        code="invalid_json",
+        message=_say("the body cannot be inflated: its compression is broken"),
+    ),
+    TooManyBodies: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="engine_overloaded",
+        message=_say("too many large requests arrive at once"),
+        headers=_retry,
+    ),
+    SessionUnknown: Row(
+        status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such session")
+    ),
+    NotConfigured: Row(
+        status=501,
+        type=SERVER_ERROR,
+        code="not_configured",
+        message=lambda error: f"this route is off: {error.variable} is not set",
+    ),
+    PromptTooLong: Row(
+        status=400,
+        type=INVALID_REQUEST,
+        code="context_length_exceeded",
+        message=lambda error: (
+            f"the prompt has at least {error.got} tokens; {error.limit} are the most that fit"
+        ),
+    ),
+    ModelLoading: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="model_loading",
+        message=_say("the model is still loading"),
+        headers=_retry,
+    ),
+    ModelFailed: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="model_failed",
+        message=_say("the model could not be loaded; the server's log and /health say why"),
+    ),
+    EngineOverloaded: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="engine_overloaded",
+        message=lambda error: _QUEUE[error.reason],
+        headers=_retry,
+    ),
+    ShuttingDown: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="shutting_down",
+        message=_say("the server is shutting down"),
+        headers=lambda _: {"Retry-After": RETRY_SECONDS, "Connection": "close"},
+    ),
+    GenerationFailed: Row(status=500, type=SERVER_ERROR, code=None, message=_say("generation failed")),
+    JobCancelled: Row(status=500, type=SERVER_ERROR, code=None, message=_say("the generation was cancelled")),
+}
+
+UNEXPECTED = Refusal(status=500, body=ErrorBody(message="internal error", type=SERVER_ERROR))
+"""What an exception that is in no table becomes; its traceback is in the log and nowhere else."""
+
+
+def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal | None:
+    """The answer to an error that was raised on purpose; None for any other.
+
+    ``prompt_param`` is the field that a too long prompt is blamed on.
+    """
+    if isinstance(error, RequestError):
+        return Refusal(status=error.status, body=error.body)
+    row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
+    if row is None:
+        return None
+    param = prompt_param if isinstance(error, PromptTooLong) else row.param
+    body = ErrorBody(message=row.message(error), type=row.type, param=param, code=row.code)
+    return Refusal(status=row.status, body=body, headers=row.headers(error))

@@ -1,0 +1,141 @@
+"""One handler for every protocol that generates: body → ask → turn → writer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+from maple_protocols.adapter import GenerationAdapter, Policy
+from maple_protocols.ask import Ask
+from maple_protocols.errors import ModelNotFound
+from maple_protocols.json import parse_body
+from maple_protocols.openai.models import names_model
+
+from maple.engine.api import EngineError, JobCancelled, ModelFailed, ModelLoading, ShuttingDown
+from maple.http.base import JsonHandler
+from maple.http.errors import refusal
+from maple.http.writers import JsonWriter, SseWriter, Writer
+from maple.metrics import TurnTimes
+from maple.turn import Turn, Turns
+
+log = structlog.get_logger(__name__)
+
+LARGE_BODY = 64 * 1024
+"""From here on, bytes are parsed on another thread: other clients' streams go on meanwhile."""
+
+
+def check_engine(turns: Turns) -> None:
+    """Whether anything can be generated at all. Raises ShuttingDown, ModelLoading or ModelFailed."""
+    if turns.engine.draining:
+        raise ShuttingDown
+    if turns.status == "loading":
+        raise ModelLoading
+    if turns.status == "error":
+        raise ModelFailed(turns.error or "unknown")
+
+
+class GenerateHandler(JsonHandler):
+    """POST to a GenerationAdapter's path."""
+
+    methods = ("POST",)
+
+    def initialize(self, route: str, adapter: GenerationAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+        """Called by Tornado with the route's options."""
+        super().initialize(route)
+        self.adapter = adapter
+        self.prompt_param = adapter.prompt_param
+        self._lease: asyncio.Timeout | None = None
+        self._first_token = 0.0
+
+    def check(self, *groups: str) -> None:
+        check_engine(self.services.turns)
+
+    async def respond(self, *groups: str) -> None:
+        ask = await self._ask()
+        try:
+            async with asyncio.timeout(None) as self._lease:
+                if not self.client_left:
+                    await self._generate(ask)
+        except TimeoutError:
+            if not self.client_left:
+                raise
+        finally:
+            self._lease = None
+            self.services.metrics.turn_ended(self.request.request_time())
+
+    def disconnected(self) -> None:
+        """Abandon whatever ``respond`` awaits; on its way out it cancels the turn."""
+        if self._lease is not None:
+            self._lease.reschedule(asyncio.get_running_loop().time())
+
+    async def _ask(self) -> Ask:
+        body = self.take_body()
+        if len(body) < LARGE_BODY:
+            return self._structured(body)
+        return await asyncio.to_thread(self._structured, body)
+
+    def _structured(self, body: bytes) -> Ask:
+        ask = self.adapter.structure(parse_body(body), self._policy())
+        settings = self.services.settings
+        if settings.strict_model and ask.model is not None and not names_model(ask.model, settings.model_id):
+            raise ModelNotFound(ask.model)
+        return ask
+
+    def _policy(self) -> Policy:
+        settings, prompts = self.services.settings, self.services.turns.prompts
+        if prompts is None:
+            raise ModelLoading
+        return Policy(
+            strict_fields=settings.strict_fields,
+            vocabulary=prompts.encoder.vocabulary,
+            template_variables=prompts.encoder.template_variables,
+            enable_thinking=settings.enable_thinking,
+            include_reasoning=settings.include_reasoning,
+            response_store=settings.response_store,
+            session_header=self.request.headers.get("X-Session-Id"),
+        )
+
+    async def _generate(self, ask: Ask) -> None:
+        turn = await self.services.turns.open(ask, owner=self.owner, request_id=self.request_id)
+        writer = self._writer(ask, turn)
+        try:
+            await writer.start(turn)
+            await self._pass_on(turn, writer)
+        except Exception as error:
+            if not isinstance(error, JobCancelled):
+                self._log_failure(error)
+            await writer.fail(error)
+        finally:
+            turn.cancel()
+            writer.close()
+
+    async def _pass_on(self, turn: Turn, writer: Writer) -> None:
+        async with contextlib.aclosing(turn.events()) as events:
+            async for event in events:
+                if not self._first_token:
+                    self._first_token = self.request.request_time()
+                await writer.event(event)
+        self._note_finish(turn)
+        await writer.end()
+
+    def _writer(self, ask: Ask, turn: Turn) -> Writer:
+        if ask.stream:
+            return SseWriter(self, self.adapter.encoder(ask, turn.identity))
+        return JsonWriter(self, self.adapter.fold(ask, turn.identity))
+
+    def _note_finish(self, turn: Turn) -> None:
+        if turn.finish is not None:
+            times = TurnTimes(
+                finish=turn.finish,
+                reasoning_tokens=turn.reasoning_tokens,
+                first_token_seconds=self._first_token,
+            )
+            self.services.metrics.turn_finished(times)
+
+    def _log_failure(self, error: Exception) -> None:
+        """The traceback of what nobody meant to happen; the rest was logged where it happened."""
+        if refusal(error) is None:
+            log.error("http.turn_crashed", route=self.route, exc_info=error)
+        elif isinstance(error, EngineError):
+            log.warning("http.turn_failed", route=self.route, reason=type(error).__name__)

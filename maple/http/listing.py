@@ -1,0 +1,21 @@
+"""One handler for every protocol that tells about the served model."""
+
+from __future__ import annotations
+
+from maple_protocols.adapter import ListingAdapter
+
+from maple.http.base import JsonHandler
+from maple.http.wire import encode_json
+
+
+class ListingHandler(JsonHandler):
+    """GET to one of a ListingAdapter's paths; answered while the model loads, too."""
+
+    def initialize(self, route: str, adapter: ListingAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+        """Called by Tornado with the route's options."""
+        super().initialize(route)
+        self.adapter = adapter
+
+    async def respond(self, *groups: str) -> None:
+        wanted = groups[0] if groups else None
+        self.write(encode_json(self.adapter.answer(self.services.served_model, wanted)))

@@ -1,0 +1,55 @@
+"""The route table: the only place where paths and handlers meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from maple_protocols.adapter import Adapter, GenerationAdapter
+
+from maple.errors import MapleError
+from maple.http.application import Route
+from maple.http.base import JsonHandler
+from maple.http.errors import RouteNotFound
+from maple.http.generate import GenerateHandler
+from maple.http.listing import ListingHandler
+from maple.http.operations import MetricsHandler, StatsHandler
+from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
+from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
+
+
+class UnknownRouteHandler(JsonHandler):
+    """Every path without a route, whatever the method."""
+
+    methods = ()
+
+    def wrong_method(self) -> MapleError:
+        return RouteNotFound(self.request.path, self.maple.nearest(self.request.path))
+
+
+FIXED = (
+    Route(pattern="/health", handler=HealthHandler),
+    Route(pattern="/healthz", handler=LivenessHandler),
+    Route(pattern="/readyz", handler=ReadinessHandler),
+    Route(pattern="/metrics", handler=MetricsHandler),
+    Route(pattern="/v1/stats", handler=StatsHandler),
+    # A session's id may hold slashes here only to be refused as an id, and not as a path that does not exist.
+    Route(pattern="/v1/sessions/(.+)/save", handler=SessionActionHandler),
+    Route(pattern="/v1/sessions/(.+)/load", handler=SessionActionHandler),
+    Route(pattern="/v1/sessions/(.+)/manifest", handler=SessionManifestHandler),
+    Route(pattern="/v1/sessions/([^/]+)", handler=SessionDeleteHandler),
+)
+
+
+def routes(adapters: Sequence[Adapter]) -> tuple[Route, ...]:
+    """The server's own routes, then those of the protocols in their order."""
+    return (*FIXED, *(route for adapter in adapters for route in _protocol_routes(adapter)))
+
+
+def _protocol_routes(adapter: Adapter) -> Iterator[Route]:
+    if hasattr(adapter, "structure"):
+        path = cast("GenerationAdapter", adapter).path
+        yield Route(pattern=path, handler=GenerateHandler, options={"adapter": adapter})
+        return
+    for path in adapter.paths:
+        yield Route(pattern=path, handler=ListingHandler, options={"adapter": adapter})

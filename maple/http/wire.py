@@ -1,0 +1,30 @@
+"""Bytes on the wire: JSON and server-sent events."""
+
+from __future__ import annotations
+
+import json
+
+from maple_protocols.adapter import Frame
+
+PING = b": ping\n\n"
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""JSON lets these stand; some clients split their input at them as at a newline."""
+
+
+def json_text(value: object) -> str:
+    """Compact JSON that holds no character at which anyone ends a line."""
+    text = _encode(value)
+    return text if text.isascii() else text.translate(_LINE_ENDS)
+
+
+def encode_json(value: object) -> bytes:
+    """``json_text`` as UTF-8; half a surrogate pair, which has no UTF-8, is spelled as JSON's own escape."""
+    return json_text(value).encode(errors="backslashreplace")
+
+
+def frame_text(frame: Frame) -> str:
+    """One server-sent event."""
+    data = frame.data if isinstance(frame.data, str) else json_text(frame.data)
+    return f"data: {data}\n\n" if frame.event is None else f"event: {frame.event}\ndata: {data}\n\n"

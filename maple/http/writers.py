@@ -1,0 +1,179 @@
+"""The only fork between a stream and a whole answer: two writers with the same four steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from maple_protocols.adapter import Encoder, Fold, Frame, TurnEvent
+
+from maple.http.base import JsonHandler
+from maple.http.wire import PING, encode_json, frame_text
+from maple.turn import Turn
+
+FLUSH_CHARACTERS = 16 * 1024
+"""How much of a stream is gathered at most before it is handed to the socket."""
+
+
+class Writer(Protocol):
+    """Takes one turn to its client: ``start``, events, then ``end`` or ``fail``; ``close`` in any case."""
+
+    async def start(self, turn: Turn) -> None:
+        """Wait as long as a refusal can still be a status of its own. Raises EngineError."""
+        ...
+
+    async def event(self, event: TurnEvent) -> None:
+        """Take the next event; waits while the client is slow."""
+        ...
+
+    async def end(self) -> None:
+        """Every event has been taken, Done the last."""
+        ...
+
+    async def fail(self, error: Exception) -> None:
+        """Tell of a failure, or raise it where the status line has not gone out."""
+        ...
+
+    def close(self) -> None:
+        """Let go of timers. Nothing is written afterwards."""
+        ...
+
+
+class JsonWriter:
+    """The whole answer at once."""
+
+    def __init__(self, handler: JsonHandler, fold: Fold) -> None:
+        self._handler = handler
+        self._fold = fold
+
+    async def start(self, turn: Turn) -> None:
+        """Nothing is due before the end."""
+
+    async def event(self, event: TurnEvent) -> None:
+        self._fold.event(event)
+
+    async def end(self) -> None:
+        self._handler.write(encode_json(self._fold.body()))
+
+    async def fail(self, error: Exception) -> None:
+        raise error
+
+    def close(self) -> None:
+        return
+
+
+class SseWriter:
+    """Server-sent events.
+
+    What becomes ready within one turn of the loop goes out in one write. While the client does not take it, events
+    wait where they are; a client that stops for good is dropped by its connection.
+    """
+
+    def __init__(self, handler: JsonHandler, encoder: Encoder) -> None:
+        self._handler = handler
+        self._encoder = encoder
+        self._silence = handler.services.limits.ping_seconds
+        self._loop = asyncio.get_running_loop()
+        self._opened = False
+        self._closed = False
+        self._pending: list[str] = []
+        self._size = 0
+        self._flush_due = False
+        self._sent: asyncio.Future[None] | None = None
+        self._last_write = 0.0
+        self._ping_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, turn: Turn) -> None:
+        """Send the status line and the opening once the job has its slot, or after so long a wait for it."""
+        try:
+            async with asyncio.timeout(self._silence):
+                await turn.admitted()
+        except TimeoutError:
+            pass  # it goes on waiting, with pings
+        self._open()
+
+    async def event(self, event: TurnEvent) -> None:
+        self._put(self._encoder.event(event))
+        if self._size >= FLUSH_CHARACTERS:
+            await self._drained()
+            self._flush()
+        if self._sent is not None:
+            await self._drained()
+
+    async def end(self) -> None:
+        self._put(self._encoder.closing())
+        await self._drained()
+        self.close()
+        self._write_pending()
+
+    async def fail(self, error: Exception) -> None:
+        if not self._opened:
+            raise error
+        self._put(self._encoder.failure(self._handler.refusal_of(error).body))
+        await self.end()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+
+    def _open(self) -> None:
+        handler = self._handler
+        handler.set_header("Content-Type", "text/event-stream; charset=utf-8")
+        handler.set_header("Cache-Control", "no-cache")
+        handler.set_header("X-Accel-Buffering", "no")
+        if handler.request.version == "HTTP/1.0":
+            handler.set_header(
+                "Connection", "close"
+            )  # nothing else tells such a client where the stream ends
+        handler.connection.stream.set_nodelay(True)
+        self._opened = True
+        self._put(self._encoder.opening())
+        self._flush()
+        self._ping_timer = self._loop.call_later(self._silence, self._ping)
+
+    def _put(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            text = frame_text(frame)
+            self._pending.append(text)
+            self._size += len(text)
+        if frames and not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hand over what is pending, unless the socket still holds the last: its end calls again."""
+        self._flush_due = False
+        if self._closed or self._sent is not None or not self._pending:
+            return
+        self._write_pending()
+        self._send()
+
+    def _write_pending(self) -> None:
+        self._handler.write("".join(self._pending).encode())
+        self._pending.clear()
+        self._size = 0
+
+    def _send(self) -> None:
+        self._last_write = self._loop.time()
+        sent = self._handler.flush()
+        if not sent.done():
+            self._sent = sent
+            sent.add_done_callback(self._on_sent)
+
+    def _on_sent(self, _: asyncio.Future[None]) -> None:
+        self._sent = None
+        self._flush()
+
+    async def _drained(self) -> None:
+        while self._sent is not None:
+            await asyncio.wait((self._sent,))
+
+    def _ping(self) -> None:
+        quiet = self._loop.time() - self._last_write
+        if quiet >= self._silence and self._sent is None:
+            self._handler.write(PING)
+            self._send()
+            quiet = 0.0
+        self._ping_timer = self._loop.call_later(max(self._silence - quiet, 0.001), self._ping)

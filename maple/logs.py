@@ -1,0 +1,87 @@
+"""Logging: structlog for our own lines and the libraries', in colour on a terminal, as JSON lines otherwise.
+
+A line is a constant event and facts as keys. Prompts, keys and file contents are never facts.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+QUIETER = ("tornado.access", "tornado.general", "asyncio", "httpx", "httpcore", "urllib3", "filelock")
+"""Loggers whose routine lines repeat ours, or tell of peers that spoke no HTTP; their warnings are kept."""
+
+
+def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
+    """Set the process's logging up. ``level`` and ``log_format`` are the settings of these names.
+
+    ``auto`` is console on a terminal and json otherwise. Lines go to ``stream``, stderr by default.
+    """
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    console = log_format == "console" or (log_format == "auto" and terminal)
+    shared = _shared()
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *(_console(colours=terminal) if console else _json()),
+            ],
+        )
+    )
+    _route_stdlib(handler, level.upper())
+
+
+def _route_stdlib(handler: logging.Handler, level: str) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.captureWarnings(capture=True)
+    for name in QUIETER:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,  # without the frames' locals, which hold prompts
+    ]
+
+
+def _json() -> list[Processor]:
+    return [structlog.processors.JSONRenderer()]
+
+
+def _console(*, colours: bool) -> list[Processor]:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colours, exception_formatter=structlog.dev.plain_traceback
+    )
+    return [_escape, renderer]
+
+
+def _escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Spell out what could move a terminal's cursor or fake a line; tracebacks keep their own line ends."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            keep = "\n" if key in ("exception", "stack") else ""
+            event[key] = "".join(char if char.isprintable() or char in keep else _spelled(char) for char in value)
+    return event
+
+
+def _spelled(char: str) -> str:
+    return char.encode("unicode_escape").decode()
