@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 import attrs
 from maple_plugins.compose import Chain
@@ -177,7 +177,7 @@ class Turn:
         """Drop the job within one token. Idempotent, and harmless once the turn is done."""
         self._ticket.cancel()
 
-    async def events(self) -> AsyncIterator[TurnEvent]:
+    async def events(self) -> AsyncGenerator[TurnEvent, None]:
         """Yield reasoning, content and calls in generation order, then one Done. Raises EngineError."""
         chain = self._chain
         feed: Callable[[str], Iterable[ParserEvent]] = chain.feed if chain else _as_content
