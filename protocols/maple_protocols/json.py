@@ -53,7 +53,7 @@ def parse_body(data: bytes) -> dict[str, object]:
 def nesting(data: bytes) -> int:
     """How deep the brackets of ``data`` nest, those in strings not counted; defined for any bytes."""
     brackets = _STRING.sub(b"", data).translate(_STEPS, delete=_NOT_BRACKETS)
-    return max(itertools.accumulate(array.array("b", brackets)), default=0)
+    return max(itertools.accumulate(array.array("b", brackets), initial=0))
 
 
 def holds_object(text: str) -> bool:

@@ -46,8 +46,8 @@ def structure(
 ) -> T:
     """``body`` as a ``cls``. Raises InvalidField with ``code`` for the first wrong field.
 
-    ``checks`` hold what a field's type cannot say, by field name: they run in the field's turn, and only where
-    it is present. Unknown keys are looked at last, only if ``refuse_unknown``, always as invalid_parameter.
+    ``checks`` hold, by field name, what a field's type cannot say. They run in the field's turn, where it is
+    present. Unknown keys are looked at last, only if ``refuse_unknown``, and are invalid_parameter.
     """
     try:
         values = _values(cls, body, checks or {})

@@ -70,7 +70,7 @@ class ChatEncoder:
                 return (self._chunk({"content": text}),)
             case NumberedCall():
                 return (self._chunk({"tool_calls": [{"index": event.index, **call_body(event)}]}),)
-            case Done():
+            case _:
                 return self._end(event)
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
@@ -112,7 +112,7 @@ class ChatFold:
                 self._content.append(text)
             case NumberedCall():
                 self._calls.append(call_body(event))
-            case Done():
+            case _:
                 choice: JsonObject = {"index": 0, "message": self._message()}
                 choice |= {"logprobs": None, "finish_reason": event.finish}
                 self._end = {"choices": [choice], "usage": usage_body(event.usage)}
