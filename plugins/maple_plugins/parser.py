@@ -1,8 +1,8 @@
 """The contract of a parser plugin.
 
 A parser is made once per turn, is fed the model's text in pieces cut anywhere, and answers with events. There
-is no whole-text entry point: streaming is the only mode, so that the folded stream and the whole answer cannot
-disagree. Instances are used by one turn on one thread; they share nothing.
+is no whole-text entry point: streaming is the only mode, so that the folded stream and the whole answer
+cannot disagree. Instances are used by one turn on one thread; they share nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ReasoningParser(Parser, Protocol):
 
     @classmethod
     def prompt_ends_inside(cls, prompt: str) -> bool:
-        """Whether a rendered prompt leaves the reasoning block open. Client text in ``prompt`` holds no markers."""
+        """Whether a rendered prompt leaves the reasoning block open. Client text in it holds no markers."""
         ...
 
 
