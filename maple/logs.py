@@ -16,14 +16,14 @@ QUIETER = ("tornado.access", "tornado.general", "asyncio", "httpx", "httpcore", 
 """Loggers whose routine lines repeat ours, or tell of peers that spoke no HTTP; their warnings are kept."""
 
 
-def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """Set the process's logging up. ``level`` and ``log_format`` are the settings of these names.
+def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002
+    """Set the process's logging up. ``level`` and ``format`` are the settings log_level and log_format.
 
     ``auto`` is console on a terminal and json otherwise. Lines go to ``stream``, stderr by default.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
-    console = log_format == "console" or (log_format == "auto" and terminal)
+    console = format == "console" or (format == "auto" and terminal)
     shared = _shared()
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -79,7 +79,9 @@ def _escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             keep = "\n" if key in ("exception", "stack") else ""
-            event[key] = "".join(char if char.isprintable() or char in keep else _spelled(char) for char in value)
+            event[key] = "".join(
+                char if char.isprintable() or char in keep else _spelled(char) for char in value
+            )
     return event
 
 

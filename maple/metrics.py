@@ -1,7 +1,7 @@
 """Prometheus metrics: counted by the client library in a registry of the server's own.
 
-What the engine counts itself is read from it at each scrape, so no number is kept twice. Label values come from
-fixed sets (route patterns and statuses), never from clients.
+What the engine counts itself is read from it at each scrape, so no number is kept twice. Label values come
+from fixed sets (route patterns and statuses), never from clients.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Protocol
 from maple.http.errors import BodyCorrupt, PayloadTooLarge, UnsupportedMediaType
 
 MOST_GZIP_MEMBERS = 64
-"""Members carry 18 bytes of frame each and may hold nothing: a body of a million of them is no one's mistake."""
+"""A member may hold nothing: a body of a million of them is an attack on the processor, not a mistake."""
 
 _GZIP = zlib.MAX_WBITS | 16
 _RAW_DEFLATE = -zlib.MAX_WBITS
@@ -30,10 +30,11 @@ class Identity:
     """No encoding at all."""
 
     def feed(self, data: bytes, room: int) -> bytes:
+        """The data itself."""
         return data
 
     def close(self) -> None:
-        return
+        """Nothing can be missing."""
 
 
 class Gzip:
@@ -44,6 +45,7 @@ class Gzip:
         self._stream = zlib.decompressobj(_GZIP)
 
     def feed(self, data: bytes, room: int) -> bytes:
+        """As Inflater's."""
         found = bytearray()
         while data and len(found) <= room:
             if self._stream.eof:
@@ -53,6 +55,7 @@ class Gzip:
         return bytes(found)
 
     def close(self) -> None:
+        """As Inflater's."""
         if not self._stream.eof:
             raise BodyCorrupt
 
@@ -71,6 +74,7 @@ class Deflate:
         self._begun = False
 
     def feed(self, data: bytes, room: int) -> bytes:
+        """As Inflater's."""
         if not self._begun:
             self._begun = True
             if data[0] & 0x0F != zlib.DEFLATED:
@@ -81,6 +85,7 @@ class Deflate:
         return found
 
     def close(self) -> None:
+        """As Inflater's."""
         if not self._stream.eof:
             raise BodyCorrupt
 

@@ -1,7 +1,7 @@
 """Connections: how many there may be, and how long a peer may keep one waiting.
 
-Tornado has one timer for idle connections and headers together, none for a peer that stops reading, and no cap.
-All three live here, at the socket, so that no handler needs to know.
+Tornado has one timer for idle connections and headers together, none for a peer that stops reading, and no
+cap. All three live here, at the socket, so that no handler needs to know.
 """
 
 from __future__ import annotations

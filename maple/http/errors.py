@@ -105,7 +105,7 @@ class NotConfigured(HttpError):
 
 @attrs.frozen(kw_only=True)
 class Row:
-    """One line of the contract's error table. ``message`` and ``headers`` may look at the exception's fields."""
+    """One line of the contract's error table. ``message`` and ``headers`` are made from the exception."""
 
     status: int
     type: str

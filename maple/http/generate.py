@@ -12,7 +12,7 @@ from maple_protocols.errors import ModelNotFound
 from maple_protocols.json import parse_body
 from maple_protocols.openai.models import names_model
 
-from maple.engine.api import EngineError, JobCancelled, ModelFailed, ModelLoading, ShuttingDown
+from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
 from maple.http.base import JsonHandler
 from maple.http.errors import refusal
 from maple.http.writers import JsonWriter, SseWriter, Writer
@@ -49,9 +49,11 @@ class GenerateHandler(JsonHandler):
         self._first_token = 0.0
 
     def check(self, *groups: str) -> None:
+        """Nothing is read for an engine that cannot take it."""
         check_engine(self.services.turns)
 
     async def respond(self, *groups: str) -> None:
+        """Generate, for as long as the client is there."""
         ask = await self._ask()
         try:
             async with asyncio.timeout(None) as self._lease:
@@ -103,9 +105,8 @@ class GenerateHandler(JsonHandler):
             await writer.start(turn)
             await self._pass_on(turn, writer)
         except Exception as error:
-            if not isinstance(error, JobCancelled):
-                self._log_failure(error)
-            await writer.fail(error)
+            await writer.fail(error)  # raises it again where a status can still tell
+            self._log_in_band(error)
         finally:
             turn.cancel()
             writer.close()
@@ -133,9 +134,7 @@ class GenerateHandler(JsonHandler):
             )
             self.services.metrics.turn_finished(times)
 
-    def _log_failure(self, error: Exception) -> None:
-        """The traceback of what nobody meant to happen; the rest was logged where it happened."""
-        if refusal(error) is None:
-            log.error("http.turn_crashed", route=self.route, exc_info=error)
-        elif isinstance(error, EngineError):
-            log.warning("http.turn_failed", route=self.route, reason=type(error).__name__)
+    def _log_in_band(self, error: Exception) -> None:
+        """The access line will say 200. A traceback only for what nobody meant to happen."""
+        unexpected = None if refusal(error) else error
+        log.error("http.stream_failed", route=self.route, reason=type(error).__name__, exc_info=unexpected)

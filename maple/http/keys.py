@@ -24,7 +24,7 @@ _LARGEST_FILE = 1 << 20
 
 @attrs.define(eq=False, str=False)
 class KeysUnusable(MapleError):
-    """The keys cannot be used. ``source`` is the variable or file, ``reason`` what is wrong; no key is told."""
+    """The keys cannot be used. ``source`` is the variable or file, ``reason`` tells no key."""
 
     source: str
     reason: str
@@ -84,7 +84,7 @@ class Keyring:
         try:
             self._entries = _read(self._file)
         except KeysUnusable as error:
-            log.error("keys.reload_failed", reason=error.reason)
+            log.error("keys.reload_failed", reason=error.reason)  # noqa: TRY400 -- the reason is all there is
         else:
             log.info("keys.reloaded", keys=len(self._entries))
 
@@ -125,7 +125,7 @@ def _text(file: pathlib.Path) -> str:
 
 
 def _parse(file: str, text: str) -> Iterator[_Entry]:
-    """``name:key`` or a key a line. A key without a name is owned by its own fingerprint, wherever it stands."""
+    """``name:key`` or a key a line. A key without a name is owned by its fingerprint, wherever it stands."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
         if not words or words.startswith("#"):

@@ -17,5 +17,6 @@ class ListingHandler(JsonHandler):
         self.adapter = adapter
 
     async def respond(self, *groups: str) -> None:
+        """The list, or the card of the id in the path."""
         wanted = groups[0] if groups else None
         self.write(encode_json(self.adapter.answer(self.services.served_model, wanted)))

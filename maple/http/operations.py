@@ -15,9 +15,11 @@ class MetricsHandler(JsonHandler):
     """Prometheus's text format."""
 
     def open_to_all(self) -> bool:
+        """Scrapers often cannot send a key: the operator decides."""
         return self.services.settings.metrics_public
 
     async def respond(self, *groups: str) -> None:
+        """All metrics."""
         self.set_header("Content-Type", CONTENT_TYPE)
         self.write(self.services.metrics.exposition())
 
@@ -26,6 +28,7 @@ class StatsHandler(JsonHandler):
     """The engine's counts: one line for people, JSON for programs that ask for it."""
 
     async def respond(self, *groups: str) -> None:
+        """The counts as of now."""
         counts = attrs.asdict(self.services.turns.engine.stats())
         status = self.services.turns.status
         if self._wants_json():

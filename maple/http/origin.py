@@ -39,7 +39,7 @@ def cors_headers(origin: str | None, allowed: frozenset[str]) -> dict[str, str]:
 
 
 def preflight_headers(methods: str, wanted_headers: str) -> dict[str, str]:
-    """What a preflight from an allowed origin is told: the route's methods, and any well-formed headers it wants."""
+    """What a preflight from an allowed origin is told: the route's methods, and the headers it wants."""
     headers = {"Access-Control-Allow-Methods": methods, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
     if _HEADER_NAMES.fullmatch(wanted_headers):
         headers["Access-Control-Allow-Headers"] = wanted_headers

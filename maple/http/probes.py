@@ -14,6 +14,7 @@ class HealthHandler(JsonHandler):
     needs_key = False
 
     async def respond(self, *groups: str) -> None:
+        """Ten keys for people and orchestrators, and what went wrong."""
         turns, served = self.services.turns, self.services.turns.engine.served
         stats = turns.engine.stats()
         if turns.status == "error":
@@ -40,6 +41,7 @@ class LivenessHandler(JsonHandler):
     needs_key = False
 
     async def respond(self, *groups: str) -> None:
+        """Always the same."""
         self.write(encode_json({"status": "ok", "service": SERVICE}))
 
 
@@ -49,6 +51,7 @@ class ReadinessHandler(JsonHandler):
     needs_key = False
 
     async def respond(self, *groups: str) -> None:
+        """The engine is not asked for more than its state."""
         status = self._status()
         if status != "ready":
             self.set_status(503)

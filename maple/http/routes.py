@@ -24,6 +24,7 @@ class UnknownRouteHandler(JsonHandler):
     methods = ()
 
     def wrong_method(self) -> MapleError:
+        """No method is right."""
         return RouteNotFound(self.request.path, self.maple.nearest(self.request.path))
 
 

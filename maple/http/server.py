@@ -66,8 +66,8 @@ class RunningServer:
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - it reports instead of raising
         """Refuse new generations, let the others end, then stop listening.
 
-        Returns False if some were cut off after ``timeout`` seconds. Until the end the listener stays open, so that
-        probes and latecomers get an answer.
+        Returns False if some were cut off after ``timeout`` seconds. Until the end the listener stays open,
+        so that probes and latecomers get an answer.
         """
         services = self._application.services
         complete = await services.turns.engine.drain(timeout)

@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 StrictFields = Literal["auto", "true", "false"]
 
 MODEL_CREATED = 1_789_460_000
-"""The model card's ``created``, Unix seconds: a constant, so that a restart does not look like a new model."""
+"""The model card's ``created``, Unix seconds: a constant, lest a restart look like a new model."""
 
 MIB = 1 << 20
 
@@ -37,9 +37,9 @@ class Limits:
     stall_seconds: float = 60.0
     """How long a client may leave its answer unread before the connection is dropped."""
     ping_seconds: float = 10.0
-    """Silence on a stream before a comment line is sent, and the longest wait for a slot before the status line."""
+    """Silence on a stream before a comment line, and the longest wait for a slot before the status line."""
     linger_seconds: float = 2.0
-    """How long the rest of a refused body is read and thrown away, so that its sender gets to read the refusal."""
+    """How long the rest of a refused body is thrown away, so that its sender gets to read the refusal."""
     linger_bytes: int = 64 * MIB
     settle_seconds: float = 5.0
     """How long a drain waits for the last answers to be written once the engine is idle."""

@@ -18,16 +18,18 @@ class SessionHandler(JsonHandler):
     """What all session routes have in common."""
 
     def check(self, *groups: str) -> None:
+        """The id first, then the setting."""
         if not SESSION_ID.fullmatch(groups[0]):
             raise InvalidField(
                 param="session_id",
-                message="session_id must be letters, digits, dots, dashes and underscores, 128 at most, no leading dot",
+                message=f"session_id must match {SESSION_ID.pattern}",
                 code="invalid_parameter",
             )
         if not self.services.settings.sessions:
             raise NotConfigured("MAPLE_SESSION_DIR")
 
     async def respond(self, *groups: str) -> None:
+        """No session is known."""
         raise SessionUnknown
 
 
@@ -37,10 +39,12 @@ class SessionActionHandler(SessionHandler):
     methods = ("POST",)
 
     def check(self, *groups: str) -> None:
+        """These two need the engine, too."""
         super().check(*groups)
         check_engine(self.services.turns)
 
     async def respond(self, *groups: str) -> None:
+        """No session is known, but what was sent must be sound."""
         body = self.take_body()
         if body:
             parse_body(body)

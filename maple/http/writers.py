@@ -8,7 +8,7 @@ from typing import Protocol
 
 from maple_protocols.adapter import Encoder, Fold, Frame, TurnEvent
 
-from maple.http.base import JsonHandler
+from maple.http.exchange import Exchange
 from maple.http.wire import PING, encode_json, frame_text
 from maple.turn import Turn
 
@@ -43,7 +43,7 @@ class Writer(Protocol):
 class JsonWriter:
     """The whole answer at once."""
 
-    def __init__(self, handler: JsonHandler, fold: Fold) -> None:
+    def __init__(self, handler: Exchange, fold: Fold) -> None:
         self._handler = handler
         self._fold = fold
 
@@ -51,26 +51,29 @@ class JsonWriter:
         """Nothing is due before the end."""
 
     async def event(self, event: TurnEvent) -> None:
+        """As Writer's."""
         self._fold.event(event)
 
     async def end(self) -> None:
+        """Write the answer."""
         self._handler.write(encode_json(self._fold.body()))
 
     async def fail(self, error: Exception) -> None:
+        """The failure is the answer."""
         raise error
 
     def close(self) -> None:
-        return
+        """There are no timers."""
 
 
 class SseWriter:
     """Server-sent events.
 
-    What becomes ready within one turn of the loop goes out in one write. While the client does not take it, events
-    wait where they are; a client that stops for good is dropped by its connection.
+    What becomes ready within one turn of the loop goes out in one write. While the client does not take it,
+    events wait where they are; a client that stops for good is dropped by its connection.
     """
 
-    def __init__(self, handler: JsonHandler, encoder: Encoder) -> None:
+    def __init__(self, handler: Exchange, encoder: Encoder) -> None:
         self._handler = handler
         self._encoder = encoder
         self._silence = handler.services.limits.ping_seconds
@@ -94,6 +97,7 @@ class SseWriter:
         self._open()
 
     async def event(self, event: TurnEvent) -> None:
+        """As Writer's."""
         self._put(self._encoder.event(event))
         if self._size >= FLUSH_CHARACTERS:
             await self._drained()
@@ -102,18 +106,21 @@ class SseWriter:
             await self._drained()
 
     async def end(self) -> None:
+        """Write what is left; the last chunk of the transfer follows as the handler finishes."""
         self._put(self._encoder.closing())
         await self._drained()
         self.close()
         self._write_pending()
 
     async def fail(self, error: Exception) -> None:
+        """An error event, then the protocol's closing frames."""
         if not self._opened:
             raise error
         self._put(self._encoder.failure(self._handler.refusal_of(error).body))
         await self.end()
 
     def close(self) -> None:
+        """As Writer's."""
         self._closed = True
         if self._ping_timer is not None:
             self._ping_timer.cancel()

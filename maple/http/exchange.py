@@ -1,0 +1,165 @@
+"""Exchange: one request and its answer, with what all have: an id, one shape for errors, an access line."""
+
+from __future__ import annotations
+
+import functools
+import re
+import uuid
+from types import TracebackType
+from typing import ClassVar, cast
+
+import structlog
+from tornado.http1connection import HTTP1Connection
+from tornado.web import HTTPError, RequestHandler, stream_request_body
+
+from maple.errors import MapleError
+from maple.http.application import MapleApplication
+from maple.http.errors import UNEXPECTED, MethodNotAllowed, Refusal, refusal
+from maple.http.origin import cors_headers, remote_address, remote_scheme
+from maple.http.services import Services
+from maple.http.wire import encode_json
+
+log = structlog.get_logger(__name__)
+
+JSON_TYPE = "application/json; charset=utf-8"
+CLIENT_LEFT = 499
+"""What is counted and logged for a client that did not wait for its answer."""
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+
+
+@stream_request_body
+class Exchange(RequestHandler):
+    """Tornado's handler with our headers, our errors and our log line; knows nothing of bodies and keys."""
+
+    methods: ClassVar[tuple[str, ...]] = ("GET", "HEAD")
+    prompt_param: str | None = None
+
+    def initialize(self, route: str) -> None:
+        """Called by Tornado once the headers are in. ``route`` is the pattern, for labels and logs."""
+        self.route = route
+        self.owner = ""
+        self.client_left = False
+        self.answered_early = False
+        """Whether the whole answer was sent while the body was still on its way."""
+        self.settled = False
+        """Whether the exchange is over and has been logged."""
+        self.maple.request_opened()
+
+    @property
+    def maple(self) -> MapleApplication:
+        """The application, as what it is."""
+        return cast("MapleApplication", self.application)
+
+    @property
+    def services(self) -> Services:
+        """All that a handler may use."""
+        return self.maple.services
+
+    @property
+    def connection(self) -> HTTP1Connection:
+        """The connection, as what it is."""
+        return cast("HTTP1Connection", self.request.connection)
+
+    @functools.cached_property
+    def request_id(self) -> str:
+        """The client's, where it is fit for a header and a log line, else a fresh one."""
+        offered = self.request.headers.get("X-Request-Id", "")
+        return offered if _REQUEST_ID.fullmatch(offered) else str(uuid.uuid4())
+
+    def set_default_headers(self) -> None:
+        """Set what every answer carries, errors included."""
+        self.set_header("Server", "maple")
+        self.set_header("Content-Type", JSON_TYPE)
+        self.set_header("X-Request-Id", self.request_id)
+        origin = self.request.headers.get("Origin")
+        for name, value in cors_headers(origin, self.services.settings.allowed_origins).items():
+            self.set_header(name, value)
+
+    def refusal_of(self, error: BaseException) -> Refusal:
+        """The answer to any exception; those raised on purpose have their own."""
+        if isinstance(
+            error, HTTPError
+        ):  # Tornado's: for methods that it has never heard of, and nothing else
+            error = self.wrong_method() if error.status_code == 405 else error
+        return refusal(error, prompt_param=self.prompt_param) or UNEXPECTED
+
+    def wrong_method(self) -> MapleError:
+        """What a method that this route lacks is refused with."""
+        return MethodNotAllowed(", ".join(self.methods))
+
+    def write_refusal(self, found: Refusal) -> None:
+        """Put an error into the answer, which is not finished by it."""
+        self.set_status(found.status)
+        for name, value in found.headers.items():
+            self.set_header(name, value)
+        content = encode_json(found.body.as_wire())
+        self.set_header("Content-Length", len(content))
+        self.write(content)
+
+    def write_error(self, status_code: int, **kwargs: object) -> None:
+        """Answer an exception that left a handler."""
+        raised = kwargs.get("exc_info")
+        error = raised[1] if isinstance(raised, tuple) else None
+        self.write_refusal(self.refusal_of(error) if isinstance(error, BaseException) else UNEXPECTED)
+        self.finish()
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """Log what nobody meant to happen, with its traceback."""
+        if value is not None and refusal(value) is None and not isinstance(value, HTTPError):
+            log.error("http.crash", request_id=self.request_id, route=self.route, exc_info=value)
+
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """Path groups and query values may hold any bytes; what they must be is checked where it matters."""
+        return value.decode(errors="replace")
+
+    def compute_etag(self) -> None:
+        """No answer of this server is worth a conditional request."""
+
+    def on_finish(self) -> None:
+        """The answer has been handed to the socket; close that where the answer says so."""
+        self._settle(self.get_status())
+        stream = self.connection.stream
+        if self._headers.get("Connection") == "close" and not stream.closed():
+            stream.write(b"").add_done_callback(lambda _: stream.close())
+
+    def on_connection_close(self) -> None:
+        """The client left before its answer was complete."""
+        super().on_connection_close()
+        if not self.settled:
+            self.client_left = True
+            self._settle(self.get_status() if self.answered_early else CLIENT_LEFT)
+            self.disconnected()
+
+    def disconnected(self) -> None:
+        """The client is gone: stop what is under way. Called once at most."""
+
+    def released(self) -> None:
+        """The exchange is over, one way or the other: let go of timers and memory."""
+
+    def _settle(self, status: int) -> None:
+        """Count and log the request, once."""
+        if self.settled:
+            return
+        self.settled = True
+        self.released()
+        self.maple.request_closed()
+        self.services.metrics.answered(self.route, status)
+        proxies = self.services.settings.trusted_proxies
+        peer, headers = self.request.remote_ip or "", self.request.headers
+        log.info(
+            "http.request",
+            request_id=self.request_id,
+            method=self.request.method,
+            route=self.route,
+            status=status,
+            ms=round(self.request.request_time() * 1000, 1),
+            remote=remote_address(peer, headers, proxies),
+            scheme=remote_scheme(peer, headers, proxies),
+            owner=self.owner,
+        )
