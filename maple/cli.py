@@ -11,6 +11,7 @@ import asyncio
 import difflib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
@@ -18,6 +19,8 @@ from maple import __version__
 from maple.configure import Configuration, configure
 from maple.errors import MapleError
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
+from maple_plugins.errors import ParserError
+from maple_protocols.registry import ProtocolError
 
 COMMANDS = {
     "serve": "start the server (the default)",
@@ -125,9 +128,17 @@ def _configuration(command: str, words: list[str]) -> Configuration:
 
 
 def _serve(words: list[str]) -> int:
+    """Serve until told to stop; what keeps the server from starting is one line (a plugin's own fault: its traceback)."""
+    configuration = _configuration("serve", words)
     from maple.app import serve  # noqa: PLC0415 -- tornado and all: only where a server is wanted
 
-    return asyncio.run(serve(_configuration("serve", words)))
+    try:
+        return asyncio.run(serve(configuration))
+    except (MapleError, ParserError, ProtocolError) as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- for the person who started it
+        return 1
 
 
 def _parsers(words: list[str]) -> int:
