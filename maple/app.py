@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 import structlog
+from maple_plugins.registry import reasoning_parser, tool_parser
+from maple_protocols.registry import adapters
 
 from maple import __version__, logs
 from maple.configure import Configuration
@@ -28,8 +30,6 @@ from maple.metrics import Metrics
 from maple.prompt import PromptEncoder, PromptPool
 from maple.settings import Settings
 from maple.turn import ParserPair, TurnDefaults, Turns
-from maple_plugins.registry import reasoning_parser, tool_parser
-from maple_protocols.registry import adapters
 
 if TYPE_CHECKING:
     from maple.model.load import LoadOptions

@@ -15,12 +15,13 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from maple_plugins.errors import ParserError
+from maple_protocols.registry import ProtocolError
+
 from maple import __version__
 from maple.configure import Configuration, configure
 from maple.errors import MapleError
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
-from maple_plugins.errors import ParserError
-from maple_protocols.registry import ProtocolError
 
 COMMANDS = {
     "serve": "start the server (the default)",
@@ -128,7 +129,7 @@ def _configuration(command: str, words: list[str]) -> Configuration:
 
 
 def _serve(words: list[str]) -> int:
-    """Serve until told to stop; what keeps the server from starting is one line (a plugin's own fault: its traceback)."""
+    """What keeps the server from starting is told in one line, a plugin's own fault with its traceback."""
     configuration = _configuration("serve", words)
     from maple.app import serve  # noqa: PLC0415 -- tornado and all: only where a server is wanted
 
