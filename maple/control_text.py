@@ -21,6 +21,10 @@ STAND_IN = "\N{REPLACEMENT CHARACTER}"
 """What a seal is shown as in text that must stay encodable and still hold no control string."""
 
 
+NEVER = "(?!)"
+"""A pattern that fits nowhere."""
+
+
 @attrs.frozen
 class Segment:
     """A stretch of a rendered prompt: a control token and its id, or text (without seals) and None."""
@@ -33,18 +37,19 @@ class ControlText:
     """The control strings of one tokenizer. Immutable, so it may be used from any thread.
 
     Added tokens of a single character or of white space only are ordinary text to templates, and are looked
-    for in client text too. ``known_words`` are the words that the template itself looks for, such as the keys of
-    a message: they are never sealed as a whole.
+    for in client text too. ``known_words`` are words that the template itself looks for, such as keys of a
+    message: they are never sealed as a whole.
     """
 
     def __init__(self, added: Mapping[int, AddedToken], known_words: Set[str] = frozenset()) -> None:
-        self._ids = {token.content: number for number, token in added.items()}
-        self._own = re.compile("|".join(_matcher(token) for token in _longest_first(added)) or "(?!)")
-        control = [token.content for token in _longest_first(added) if _is_control(token.content)]
-        self.ids = frozenset(self._ids[content] for content in control)
-        self._foreign = re.compile("|".join(map(re.escape, control)) or "(?!)")
-        self._openers = re.compile("|".join(_opener(content) for content in control) or "(?!)")
-        self._closers = re.compile("|".join(_closers(control)) or "(?!)")
+        self._tokens = {token.content: (number, token) for number, token in added.items()}
+        longest_first = sorted(added.values(), key=lambda token: len(token.content), reverse=True)
+        control = [content for content in self._tokens if _is_control(content)]
+        self.ids = frozenset(self._tokens[content][0] for content in control)
+        self._own = _any_of(map(_matcher, longest_first))
+        self._foreign = _any_of(_matcher(token) for token in longest_first if _is_control(token.content))
+        self._openers = _any_of(map(_opener, control))
+        self._closers = _any_of(map(_closer, control))
         cores = {core for content in control for core in _fragments_around_core(content)}
         self._cores = frozenset(cores - known_words)
 
@@ -69,13 +74,19 @@ class ControlText:
         return value
 
     def segments(self, rendered: str) -> Iterator[Segment]:
-        """Split a rendered prompt at the template's control strings, and around those of the client."""
+        """Split a rendered prompt at the template's control strings, and around those of the client.
+
+        Where two tokens begin at one place, the longer one is meant: the tokenizer's own rule.
+        """
         end = 0
         for match in self._own.finditer(rendered):
-            yield from self._text_segments(rendered[end : match.start()])
-            content = match[0] if match[0] in self._ids else match[0].strip()
-            yield Segment(content, self._ids[content])
+            number, token = self._tokens[match[0]]
+            before = rendered[end : match.start()]
+            yield from self._text_segments(before.rstrip() if token.lstrip else before)
+            yield Segment(match[0], number)
             end = match.end()
+            if token.rstrip:
+                end = _skip_blanks(rendered, end)
         yield from self._text_segments(rendered[end:])
 
     def _text_segments(self, sealed: str) -> Iterator[Segment]:
@@ -104,9 +115,14 @@ def unseal_value(value: object) -> object:
     return value
 
 
-def _longest_first(added: Mapping[int, AddedToken]) -> list[AddedToken]:
-    """Where two tokens begin at one place, the longer one is meant: the tokenizer's own rule."""
-    return sorted(added.values(), key=lambda token: len(token.content), reverse=True)
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """The first of ``patterns`` that fits; none fits where there is none."""
+    return re.compile("|".join(dict.fromkeys(patterns)) or NEVER)
+
+
+def _skip_blanks(text: str, start: int) -> int:
+    blanks = re.compile(r"\s*").match(text, start)
+    return blanks.end() if blanks else start
 
 
 def _is_control(content: str) -> bool:
@@ -114,13 +130,9 @@ def _is_control(content: str) -> bool:
 
 
 def _matcher(token: AddedToken) -> str:
-    """A pattern for the places where the tokenizer would take ``token``."""
+    """A pattern for the places where the tokenizer would take ``token``, white space around it left out."""
     pattern = re.escape(token.content)
-    if token.single_word:
-        pattern = rf"(?<!\w){pattern}(?!\w)"
-    left = r"\s*" if token.lstrip else ""
-    right = r"\s*" if token.rstrip else ""
-    return left + pattern + right
+    return rf"(?<!\w){pattern}(?!\w)" if token.single_word else pattern
 
 
 def _opener(content: str) -> str:
@@ -133,8 +145,9 @@ def _opener(content: str) -> str:
     return f"{first}(?={re.escape(content[1:])})" if content[0].isalnum() else first
 
 
-def _closers(control: Iterable[str]) -> set[str]:
-    return {re.escape(content[-1]) for content in control if not content[-1].isalnum()}
+def _closer(content: str) -> str:
+    """A pattern for the character that a seal precedes, on the same grounds."""
+    return re.escape(content[-1]) if not content[-1].isalnum() else NEVER
 
 
 def _fragments_around_core(content: str) -> Iterator[str]:

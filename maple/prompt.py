@@ -7,17 +7,17 @@ import concurrent.futures
 import functools
 import json
 import pathlib
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
-from tokenizers import Tokenizer, decoders
+from tokenizers import Tokenizer
 
 from maple.chat_template import ChatTemplate, TemplateInvalid
 from maple.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.engine.api import PromptTooLong
 from maple.errors import MapleError
+from maple.token_bound import SHRINKAGE, TokenBound
 
 POOL_THREADS = 2
 
@@ -25,8 +25,7 @@ _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _THINK = "<think>"
 _CLOSED = "\n\n</think>\n\n"
-_SHRINKAGE = 4
-"""Normalisation to NFC never makes text this many times shorter."""
+_UTF8_WIDEST = 4
 
 
 @attrs.define(eq=False, str=False)
@@ -70,7 +69,7 @@ class PromptEncoder:
         self._text_tokenizer.normalizer = self._tokenizer.normalizer
         self._text_tokenizer.pre_tokenizer = self._tokenizer.pre_tokenizer
         self._vocabulary = max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-        self._longest_token = _longest_token(self._tokenizer)
+        self._bound = TokenBound(self._tokenizer)
 
     @property
     def vocabulary(self) -> int:
@@ -106,7 +105,7 @@ class PromptEncoder:
     def _render(self, conversation: Conversation, thinking: bool, limit: int) -> str:
         """The sealed prompt. The reasoning block is closed here where the template cannot be told to."""
         parts: list[str] = []
-        room = limit * self._longest_token * _SHRINKAGE
+        room = limit * self._bound.longest * SHRINKAGE
         for part in self._template.render(self._variables(conversation, thinking), self._control):
             parts.append(part)
             room -= len(part) - part.count(SEAL)
@@ -131,13 +130,9 @@ class PromptEncoder:
         }
 
     def _refuse_hopeless(self, text: str, limit: int) -> None:
-        """Raise PromptTooLong where even the longest token, over and over, takes more than ``limit`` ids."""
-        room = limit * self._longest_token
-        size = len(text.encode())
-        if size > room and self._tokenizer.normalizer is not None:
-            size = len(unicodedata.normalize("NFC", text).encode())
-        if size > room:
-            raise PromptTooLong(limit=limit, got=-(-size // self._longest_token))
+        """Raise PromptTooLong where not even the longest tokens could spell ``text`` in ``limit`` ids."""
+        if len(text) * _UTF8_WIDEST > limit and (least := self._bound.least(text)) > limit:
+            raise PromptTooLong(limit=limit, got=least)
 
     def _ids(self, segments: Iterable[Segment]) -> Iterator[int]:
         for segment in segments:
@@ -247,12 +242,3 @@ def _special_tokens(config: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         content = token.get("content") if isinstance(token, dict) else token
         if isinstance(content, str):
             yield name, content
-
-
-def _longest_token(tokenizer: Tokenizer) -> int:
-    """Bytes of text that one id covers at most. Byte-level vocabularies spell a byte as one character."""
-    spelt = tokenizer.get_vocab(with_added_tokens=False)
-    byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
-    ordinary = (len(token) if byte_level else len(token.encode()) for token in spelt)
-    added = (len(token.content.encode()) for token in tokenizer.get_added_tokens_decoder().values())
-    return max((*ordinary, *added), default=1)
