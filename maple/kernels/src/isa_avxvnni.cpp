@@ -1,0 +1,19 @@
+#define MAPLE_AVX_VNNI 1
+#include "kernel_table.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace maple {
+namespace avxvnni {
+#include "simd_avx2.h"
+#include "kernels.inc"
+}  // namespace avxvnni
+
+const KernelTable* avxvnni_table() {
+  using namespace avxvnni;
+  static const KernelTable table{"avxvnni", matmul, gate_up, rms_norm, quantize, softmax, append, attend};
+  return &table;
+}
+
+}  // namespace maple
+#endif

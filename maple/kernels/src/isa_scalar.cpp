@@ -1,0 +1,16 @@
+#include "kernel_table.h"
+#include <cmath>
+
+namespace maple {
+namespace scalar {
+#include "simd_scalar.h"
+#include "kernels.inc"
+}  // namespace scalar
+
+const KernelTable* scalar_table() {
+  using namespace scalar;
+  static const KernelTable table{"scalar", matmul, gate_up, rms_norm, quantize, softmax, append, attend};
+  return &table;
+}
+
+}  // namespace maple

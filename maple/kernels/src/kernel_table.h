@@ -1,0 +1,105 @@
+// What the step needs from an instruction set: one table of functions per compiled path.
+//
+// Every function computes one token's floating-point results in an order that depends on the shapes alone, never on
+// how many tokens or row blocks share the call, so that results are bit-identical under any batching or split.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace maple {
+
+constexpr int kBlockRows = 16;   // rows interleaved in a weight block
+constexpr int kKvTokens = 64;    // tokens in a KV block
+constexpr int kGroup = 64;       // columns that share a scale and bias in the affine 4-bit kind
+
+enum WeightKind : int32_t { kTernary = 0, kAffine4 = 1, kInt8 = 2, kBf16 = 3, kF32 = 4 };
+enum Activations : int32_t { kActFp32 = 0, kActInt8 = 1, kActInt8x2 = 2 };  // the value is the number of limbs
+enum KvKind : int32_t { kKvF32 = 0, kKvF16 = 1, kKvBf16 = 2, kKvInt8 = 3 };
+
+// One token's input to a matrix product: x[k] = scale * (128 * hi[k] + lo[k]), or x[k] = scale * hi[k] with one limb.
+// Limbs lie in groups of four columns: four hi bytes, then (two limbs) four lo bytes.
+struct Row {
+  const float* f32;
+  const int8_t* limbs;
+  const float* group_sums;  // per 64 columns: the sum of the integers (limbs) or of x (fp32); affine 4-bit only
+  float scale;              // NaN where the input was not finite: every product of the row is then NaN
+  int32_t sum, sum_hi;      // of the integers, and of their hi limbs, over all columns
+};
+
+// A packed matrix. Blocks of 16 rows follow each other; inside a block the rows are interleaved by 32-bit words:
+//   ternary  16 f32 row scales, then per 16 columns 16 words; the code (w + 1) of column 4p + b at bit 8b + 2p
+//   affine4  per 64 columns: 16 bf16 scales, 16 bf16 biases, then per 8 columns 16 words; column b at the low, 4 + b
+//            at the high nibble of byte b
+//   int8     16 f32 row scales, then per 4 columns 16 words of (w + 128) bytes
+//   bf16     per 2 columns 16 words, the even column in the low half
+//   f32      per column 16 floats
+struct Matrix {
+  const uint8_t* blocks;
+  int32_t kind;
+  int32_t padded_cols;  // a multiple of 16, or of 64 for affine4
+  size_t block_bytes;
+};
+
+// Where a product goes: out[t][row] = y, or out[t][row] += weight[t] * y where `weight` is given.
+struct Sink {
+  float* const* out;
+  const float* weight;
+};
+
+struct KvTile {  // one head of one layer of one KV block
+  int32_t kind;
+  int32_t dim;
+};
+
+struct Attention {
+  const float* q;        // [tokens, heads * dim] with `q_stride` floats between tokens, scaled by 1 / sqrt(dim)
+  float* out;            // like q
+  size_t q_stride, out_stride;
+  int32_t tokens, position;  // position of the first token
+  int32_t heads;             // query heads that share this KV head
+  int32_t window;            // keys a query sees, itself included; 0: all
+  const uint8_t* pool;   // this layer's and head's tile of block 0 …
+  size_t block_stride;   // … and how far the next block's is
+  const int32_t* blocks; // by absolute block number
+  KvTile tile;
+  float* scratch;        // attention_scratch() floats
+};
+
+struct KernelTable {
+  const char* name;
+  void (*matmul)(const Matrix& w, int begin, int end, int limbs, const Row* const* rows, int count, Sink sink);
+  // gate and up blocks alternate: hidden[t][i] = silu(min(gate_i, clamp)) * clip(up_i, -clamp, clamp)
+  void (*gate_up)(const Matrix& w, int begin, int end, int limbs, const Row* const* rows, int count,
+                  float* const* hidden, float clamp);
+  void (*rms_norm)(const float* x, const float* weight, int n, int padded, float eps, float* out);
+  void (*quantize)(const float* x, int padded, int limbs, int8_t* out, float* group_sums, Row* row);
+  void (*softmax)(float* x, int n);
+  void (*append)(KvTile tile, uint8_t* data, int slot, const float* k, const float* v);
+  void (*attend)(const Attention& a);
+};
+
+inline size_t kv_element_bytes(int32_t kind) { return kind == kKvF32 ? 4 : kind == kKvInt8 ? 1 : 2; }
+
+// K as [dim][64 tokens], V as [64 tokens][dim], and for int8 64 f32 scales of K, then of V.
+inline size_t kv_tile_bytes(KvTile t) {
+  size_t elements = 2u * kKvTokens * static_cast<size_t>(t.dim) * kv_element_bytes(t.kind);
+  return elements + (t.kind == kKvInt8 ? 2u * kKvTokens * sizeof(float) : 0);
+}
+
+constexpr int kAttendTokens = 8;  // query tokens that share one pass over the keys
+
+inline size_t attention_scratch(int heads, int dim) {
+  return static_cast<size_t>(kAttendTokens) * heads * (dim + 2) + static_cast<size_t>(heads) * kKvTokens;
+}
+
+int padded_columns(int32_t kind, int cols);
+size_t matrix_block_bytes(int32_t kind, int cols);
+
+const KernelTable* avx512_table();
+const KernelTable* avxvnni_table();
+const KernelTable* avx2_table();
+const KernelTable* neon_table();
+const KernelTable* scalar_table();
+
+}  // namespace maple

@@ -1,0 +1,288 @@
+// One step of Maple: the order of the work, and how it is shared out. The arithmetic is in kernels.inc.
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace maple {
+
+namespace {
+
+constexpr int kTokenChunk = 4;  // tokens a thread takes at once where work goes by token
+
+int chunks_of(int n, int size) { return (n + size - 1) / size; }
+
+// Blocks a thread takes at once: enough chunks to even out a slow thread, none so small that handing out shows.
+int block_chunk(int blocks, size_t block_bytes, int threads) {
+  const int fair = chunks_of(blocks, threads * 8);
+  const int most = std::max(4, static_cast<int>((256u << 10) / block_bytes));
+  return std::max(4, std::min(fair, most) / 4 * 4);
+}
+
+float bf16_at(const void* base, size_t index) {
+  uint16_t half;
+  std::memcpy(&half, static_cast<const char*>(base) + 2 * index, 2);
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+}  // namespace
+
+// ---- the step ------------------------------------------------------------------------------------------------------
+
+int Model::step(const maple_slice* slices, int count, float* logits, char* error) {
+  if (const int failed = check(slices, count, &tokens_, error)) return failed;
+  plan(slices, count);
+  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
+    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) {
+      const maple_slice& slice = slices[slice_of_[t]];
+      embed(t, slice.tokens[position_of_[t] - slice.start]);
+    }
+  });
+  for (const Layer& layer : layers_) {
+    normalize_rows(layer.attention_norm.data());
+    attention(layer, slices);
+    normalize_rows(layer.mlp_norm.data());
+    experts(layer);
+  }
+  head(slices, count, logits);
+  return 0;
+}
+
+void Model::plan(const maple_slice* slices, int count) {
+  int token = 0;
+  runs_.clear();
+  single_tokens_ = true;
+  for (int s = 0; s < count; ++s) {
+    single_tokens_ &= slices[s].count == 1;
+    for (int i = 0; i < slices[s].count; ++i) {
+      slice_of_[token + i] = s;
+      position_of_[token + i] = slices[s].start + i;
+      float* angles = rope_ + static_cast<size_t>(token + i) * config_.rotary_dim;
+      for (int f = 0; f < config_.rotary_dim / 2; ++f) {
+        const double angle = (slices[s].start + i) * inverse_frequency_[f];
+        angles[2 * f] = static_cast<float>(std::cos(angle));
+        angles[2 * f + 1] = static_cast<float>(std::sin(angle));
+      }
+    }
+    for (int i = 0; i < slices[s].count; i += kAttendTokens)
+      runs_.push_back({s, token + i, std::min(kAttendTokens, slices[s].count - i)});
+    token += slices[s].count;
+  }
+}
+
+void Model::embed(int token, int32_t id) {
+  float* x = x_ + static_cast<size_t>(token) * hidden_;
+  const size_t n = static_cast<size_t>(config_.hidden), row = static_cast<size_t>(id);
+  std::fill(x, x + hidden_, 0.0f);
+  if (embedding_.kind == kAffine4) {
+    const auto* codes = static_cast<const uint8_t*>(embedding_.data) + row * n / 2;
+    for (size_t g = 0; g < n / kGroup; ++g) {
+      const float scale = bf16_at(embedding_.scales, row * (n / kGroup) + g);
+      const float bias = bf16_at(embedding_.biases, row * (n / kGroup) + g);
+      for (size_t k = g * kGroup; k < (g + 1) * kGroup; k += 2) {
+        x[k] = scale * static_cast<float>(codes[k / 2] & 15) + bias;
+        x[k + 1] = scale * static_cast<float>(codes[k / 2] >> 4) + bias;
+      }
+    }
+  } else if (embedding_.kind == kBf16) {
+    for (size_t k = 0; k < n; ++k) x[k] = bf16_at(embedding_.data, row * n + k);
+  } else {
+    std::memcpy(x, static_cast<const char*>(embedding_.data) + row * n * 4, n * 4);
+  }
+}
+
+void Model::normalize_rows(const float* weight) {
+  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
+    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) {
+      float* normed = normed_ + static_cast<size_t>(t) * hidden_;
+      kernels_->rms_norm(x_ + static_cast<size_t>(t) * hidden_, weight, config_.hidden, hidden_, config_.eps, normed);
+      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + t * limb_stride_, nullptr, &rows_[t]);
+    }
+  });
+}
+
+void Model::multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink) {
+  const int blocks = chunks_of(rows, kBlockRows), size = block_chunk(blocks, matrix.block_bytes, pool_.threads());
+  pool_.parallel(chunks_of(blocks, size), [&](int chunk, int) {
+    kernels_->matmul(matrix, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations, inputs, count, sink);
+  });
+}
+
+// ---- attention -----------------------------------------------------------------------------------------------------
+
+void Model::attention(const Layer& layer, const maple_slice* slices) {
+  multiply(layer.qkv, query_ + 2 * kv_, row_list_.data(), tokens_, {qkv_list_.data(), nullptr});
+  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
+    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) append_keys(layer, slices, t);
+  });
+  const int kv_heads = config_.kv_heads, runs = static_cast<int>(runs_.size());
+  pool_.parallel(runs * kv_heads, [&](int chunk, int thread) {
+    attend(layer, slices, runs_[chunk / kv_heads], chunk % kv_heads, thread);
+  });
+  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
+    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t)
+      kernels_->quantize(attended_ + static_cast<size_t>(t) * query_, query_, config_.activations,
+                         attention_limbs_ + t * attention_limb_stride_, nullptr, &attention_rows_[t]);
+  });
+  multiply(layer.output, config_.hidden, attention_list_.data(), tokens_, {x_list_.data(), ones_.data()});
+}
+
+// QK norm and RoPE in place (queries also take the 1 / sqrt(dim) of the scores), keys and values into the cache.
+void Model::append_keys(const Layer& layer, const maple_slice* slices, int token) {
+  const int dim = config_.head_dim, half = config_.rotary_dim / 2;
+  float* q = qkv_ + static_cast<size_t>(token) * (query_ + 2 * kv_);
+  const float* angles = rope_ + static_cast<size_t>(token) * config_.rotary_dim;
+  for (int head = 0; head < config_.heads + config_.kv_heads; ++head) {
+    float* v = q + head * dim;
+    const bool query = head < config_.heads;
+    const std::vector<float>& norm = query ? layer.q_norm : layer.k_norm;
+    if (!norm.empty()) kernels_->rms_norm(v, norm.data(), dim, dim, config_.eps, v);
+    if (!layer.full)
+      for (int f = 0; f < half; ++f) {
+        const float c = angles[2 * f], s = angles[2 * f + 1], a = v[f], b = v[f + half];
+        v[f] = a * c - b * s;
+        v[f + half] = b * c + a * s;
+      }
+    if (query)
+      for (int d = 0; d < dim; ++d) v[d] *= score_scale_;
+  }
+  const maple_slice& slice = slices[slice_of_[token]];
+  const int position = position_of_[token];
+  const int32_t* table = layer.full ? slice.blocks : slice.sliding_blocks;
+  const size_t offset = static_cast<size_t>(table[position / kKvTokens]) * kv_block_bytes(!layer.full);
+  for (int head = 0; head < config_.kv_heads; ++head) {
+    const float* k = q + query_ + head * dim;
+    kernels_->append(tile_, kv_tile(layer, head) + offset, position % kKvTokens, k, k + kv_);
+  }
+}
+
+void Model::attend(const Layer& layer, const maple_slice* slices, const AttentionRun& run, int kv_head, int thread) {
+  const maple_slice& slice = slices[run.slice];
+  const int group = config_.heads / config_.kv_heads, stride = query_ + 2 * kv_;
+  Attention a;
+  a.q = qkv_ + static_cast<size_t>(run.first) * stride + kv_head * group * config_.head_dim;
+  a.out = attended_ + static_cast<size_t>(run.first) * query_ + kv_head * group * config_.head_dim;
+  a.q_stride = static_cast<size_t>(stride);
+  a.out_stride = static_cast<size_t>(query_);
+  a.tokens = run.count;
+  a.position = position_of_[run.first];
+  a.heads = group;
+  a.window = layer.full ? 0 : config_.window;
+  a.pool = kv_tile(layer, kv_head);
+  a.block_stride = kv_block_bytes(!layer.full);
+  a.blocks = layer.full ? slice.blocks : slice.sliding_blocks;
+  a.tile = tile_;
+  a.scratch = attention_scratch_ + static_cast<size_t>(thread) * attention_scratch_floats_;
+  kernels_->attend(a);
+}
+
+// ---- experts -------------------------------------------------------------------------------------------------------
+
+void Model::experts(const Layer& layer) {
+  multiply(layer.router, config_.experts, row_list_.data(), tokens_, {router_list_.data(), nullptr});
+  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
+    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) route(t);
+  });
+  group_by_expert();
+
+  const int pairs = tokens_ * config_.experts_per_token, active = static_cast<int>(active_.size());
+  const int gate_blocks = 2 * width_ / kBlockRows, part = std::min(gate_blocks, 16), parts = chunks_of(gate_blocks, part);
+  pool_.parallel(active * parts, [&](int chunk, int) {
+    const int expert = active_[chunk / parts], begin = chunk % parts * part;
+    Matrix matrix = layer.gate_up;
+    matrix.blocks += static_cast<size_t>(expert) * layer.gate_up_bytes;
+    const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
+    kernels_->gate_up(matrix, begin, std::min(gate_blocks, begin + part), config_.activations, pair_rows_.data() + first, count,
+                      pair_hidden_.data() + first, config_.clamp);
+  });
+  pool_.parallel(chunks_of(pairs, 4 * kTokenChunk), [&](int chunk, int) {
+    for (int p = chunk * 4 * kTokenChunk; p < std::min(pairs, (chunk + 1) * 4 * kTokenChunk); ++p)
+      kernels_->quantize(hidden_rows_ + static_cast<size_t>(p) * width_, width_, config_.activations,
+                         hidden_limbs_ + p * hidden_limb_stride_, nullptr, &hidden_row_[p]);
+  });
+  // A thread owns rows of the output and adds the experts to them in ascending order, whatever else is in the step.
+  const int blocks = hidden_ / kBlockRows, size = std::max(4, std::min(8, chunks_of(blocks, pool_.threads() * 4) / 4 * 4));
+  pool_.parallel(chunks_of(blocks, size), [&](int chunk, int) {
+    for (const int expert : active_) {
+      Matrix matrix = layer.down;
+      matrix.blocks += static_cast<size_t>(expert) * layer.down_bytes;
+      const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
+      kernels_->matmul(matrix, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations,
+                       pair_hidden_rows_.data() + first, count, {pair_x_.data() + first, pair_weight_.data() + first});
+    }
+  });
+}
+
+// The best experts_per_token of the softmax, ties to the lower index; kept in ascending order of expert.
+void Model::route(int token) {
+  float* p = router_ + static_cast<size_t>(token) * experts_;
+  const int k = config_.experts_per_token, n = config_.experts;
+  kernels_->softmax(p, n);
+  int* chosen = chosen_.data() + static_cast<size_t>(token) * k;
+  int kept = 0;
+  for (int e = 0; e < n; ++e) {
+    const float value = p[e];
+    int at = kept;
+    // A NaN is above nothing, so that a poisoned token still chooses valid experts (and stays NaN through its input).
+    if (kept == k && !(value > p[chosen[k - 1]])) continue;
+    if (kept < k) ++kept;
+    at = std::min(at, k - 1);
+    for (; at > 0 && value > p[chosen[at - 1]]; --at) chosen[at] = chosen[at - 1];
+    chosen[at] = e;
+  }
+  float total = 0.0f;
+  for (int i = 0; i < k; ++i) total += p[chosen[i]];
+  std::sort(chosen, chosen + k);
+  const float scale = config_.normalize_experts ? 1.0f / (total + 1e-20f) : 1.0f;
+  for (int i = 0; i < k; ++i) chosen_weight_[static_cast<size_t>(token) * k + i] = p[chosen[i]] * scale;
+}
+
+void Model::group_by_expert() {
+  const int k = config_.experts_per_token, pairs = tokens_ * k;
+  std::fill(expert_start_.begin(), expert_start_.end(), 0);
+  for (int i = 0; i < pairs; ++i) ++expert_start_[chosen_[i] + 1];
+  active_.clear();
+  for (int e = 0; e < config_.experts; ++e) {
+    if (expert_start_[e + 1]) active_.push_back(e);
+    expert_start_[e + 1] += expert_start_[e];
+  }
+  std::copy(expert_start_.begin(), expert_start_.end() - 1, expert_next_.begin());
+  for (int i = 0; i < pairs; ++i) {
+    const int pair = expert_next_[chosen_[i]]++, token = i / k;
+    pair_rows_[pair] = &rows_[token];
+    pair_x_[pair] = x_list_[token];
+    pair_weight_[pair] = chosen_weight_[i];
+  }
+}
+
+// ---- the head ------------------------------------------------------------------------------------------------------
+
+void Model::head(const maple_slice* slices, int count, float* logits) {
+  int wanted = 0, token = 0;
+  for (int s = 0; s < count; token += slices[s++].count)
+    for (int i = slices[s].count - slices[s].logits; i < slices[s].count; ++i) {
+      float* normed = normed_ + static_cast<size_t>(wanted) * hidden_;
+      kernels_->rms_norm(x_list_[token + i], final_norm_.data(), config_.hidden, hidden_, config_.eps, normed);
+      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + wanted * limb_stride_,
+                         group_sums_ + static_cast<size_t>(wanted) * (hidden_ / kGroup), &rows_[wanted]);
+      logits_list_[wanted] = logits + static_cast<size_t>(wanted) * vocabulary_;
+      ++wanted;
+    }
+  if (wanted) multiply(head_, config_.vocabulary, row_list_.data(), wanted, {logits_list_.data(), nullptr});
+}
+
+uint8_t* Model::kv_tile(const Layer& layer, int kv_head) const {
+  uint8_t* pool = layer.full ? full_pool_.get() : sliding_pool_.get();
+  return pool + (static_cast<size_t>(layer.kv_index) * config_.kv_heads + kv_head) * tile_bytes_;
+}
+
+uint8_t* Model::kv_block(bool sliding, int block) {
+  if (block < 0 || block >= (sliding ? config_.sliding_kv_blocks : config_.kv_blocks)) return nullptr;
+  return (sliding ? sliding_pool_ : full_pool_).get() + static_cast<size_t>(block) * kv_block_bytes(sliding);
+}
+
+}  // namespace maple

@@ -1,0 +1,98 @@
+// A model bound to its packed weights, its KV cache and a pool of threads; one step at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernel_table.h"
+#include "maple_kernels.h"
+#include "pool.h"
+
+namespace maple {
+
+struct Layer {
+  std::vector<float> attention_norm, mlp_norm, q_norm, k_norm;
+  Matrix qkv, output, router, gate_up, down;
+  size_t gate_up_bytes, down_bytes;  // of one expert
+  bool full;
+  int kv_index;                      // among the layers of its kind
+};
+
+struct Unmap {
+  size_t bytes;
+  void operator()(uint8_t* p) const;
+};
+using Pages = std::unique_ptr<uint8_t, Unmap>;
+Pages map_pages(size_t bytes);  // zeroed, committed when touched; null when the system refuses
+
+// A run of one sequence's tokens that attend together.
+struct AttentionRun {
+  int slice, first, count;  // `first` counts from the start of the step
+};
+
+class Model {
+ public:
+  // Returns null with a line in `error` when anything does not fit.
+  static std::unique_ptr<Model> create(const maple_config& config, const maple_layer* layers, const maple_embedding& embedding,
+                                       const float* final_norm, const maple_matrix& head, const KernelTable* kernels,
+                                       char* error);
+
+  int step(const maple_slice* slices, int count, float* logits, char* error);
+  size_t kv_block_bytes(bool sliding) const { return sliding ? sliding_block_bytes_ : full_block_bytes_; }
+  uint8_t* kv_block(bool sliding, int block);
+
+ private:
+  explicit Model(const maple_config& config, const KernelTable* kernels);
+  bool allocate(char* error);
+  int check(const maple_slice* slices, int count, int* tokens, char* error) const;
+
+  void plan(const maple_slice* slices, int count);
+  void embed(int token, int32_t id);
+  void attention(const Layer& layer, const maple_slice* slices);
+  void append_keys(const Layer& layer, const maple_slice* slices, int token);
+  void attend(const Layer& layer, const maple_slice* slices, const AttentionRun& run, int kv_head, int thread);
+  void experts(const Layer& layer);
+  void route(int token);
+  void group_by_expert();
+  void normalize_rows(const float* weight);
+  void head(const maple_slice* slices, int count, float* logits);
+  void multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink);
+
+  uint8_t* kv_tile(const Layer& layer, int kv_head) const;
+
+  maple_config config_;
+  const KernelTable* kernels_;
+  std::vector<Layer> layers_;
+  maple_embedding embedding_;
+  std::vector<float> final_norm_;
+  Matrix head_;
+  Pool pool_;
+
+  // Widths rounded up to whole blocks or groups.
+  int hidden_, query_, kv_, width_, experts_, vocabulary_;
+  size_t limb_stride_, attention_limb_stride_, hidden_limb_stride_;
+  float score_scale_;
+  KvTile tile_;
+  size_t tile_bytes_, full_block_bytes_ = 0, sliding_block_bytes_ = 0;
+  Pages full_pool_, sliding_pool_;
+
+  // The step's scratch, sized for max_tokens at creation.
+  int tokens_ = 0;
+  bool single_tokens_ = false;                 // every slice is one token long
+  std::vector<int> slice_of_, position_of_;    // by token of the step
+  std::vector<AttentionRun> runs_;
+  Pages arena_;
+  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_, *group_sums_, *attention_scratch_;
+  int8_t *limbs_, *attention_limbs_, *hidden_limbs_;
+  size_t attention_scratch_floats_;
+  std::vector<Row> rows_, attention_rows_, hidden_row_;
+  std::vector<const Row*> row_list_, attention_list_, pair_rows_, pair_hidden_rows_, head_list_;
+  std::vector<float*> x_list_, qkv_list_, router_list_, pair_hidden_, pair_x_, logits_list_;
+  std::vector<float> pair_weight_, ones_;
+  std::vector<int> chosen_;                    // [tokens, experts_per_token], ascending
+  std::vector<float> chosen_weight_;
+  std::vector<int> expert_start_, expert_next_, active_;  // pairs of expert e: [start[e], start[e + 1])
+  std::vector<double> inverse_frequency_;
+};
+
+}  // namespace maple
