@@ -85,16 +85,28 @@ class Admission:
             self._admit(waiter)
         self._note_idle()
 
-    def evict(self, error: Callable[[], EngineError]) -> None:
-        """End every job with an error of its own; the slots come back as the engine releases them."""
-        for ticket, timer in self._waiting.items():
+    def release_all(self) -> None:
+        """The engine is done with every ticket it was given."""
+        self._running.clear()
+        self._note_idle()
+
+    def evict(self, error: Callable[[], EngineError]) -> int:
+        """End every job with an error of its own: how many. Slots come back as the engine releases them."""
+        evicted = [ticket for ticket in (*self._waiting, *self._running) if not ticket.ended]
+        for timer in self._waiting.values():
             timer.cancel()
-            self._drop(ticket, error())
         self._waiting.clear()
-        for ticket in list(self._running):
-            if self._drop(ticket, error()):
+        for ticket in evicted:
+            ticket.fail(error())
+            if ticket in self._running:
                 self._abort(ticket)
         self._note_idle()
+        return len(evicted)
+
+    def close(self) -> None:
+        """Refuse new jobs and cancel all others with ShuttingDown."""
+        self.draining = True
+        self.cancelled += self.evict(ShuttingDown)
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
         """Refuse new jobs and wait for the others; after ``timeout`` seconds evict the rest: False."""
@@ -103,7 +115,7 @@ class Admission:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
         except TimeoutError:
-            self.evict(ShuttingDown)
+            self.close()
             return False
         return True
 
@@ -129,13 +141,6 @@ class Admission:
             self._note_idle()
         else:
             self._abort(ticket)
-
-    def _drop(self, ticket: JobTicket, error: EngineError) -> bool:
-        if ticket.ended:
-            return False
-        self.cancelled += 1
-        ticket.fail(error)
-        return True
 
     def _note_idle(self) -> None:
         if not self._running and not self._waiting:

@@ -109,7 +109,7 @@ class Sampler:
 
 
 def _penalise(scores: Floats, ids: Ids, penalty: float) -> None:
-    """Divide positive scores by the penalty and multiply the others, in place; what is finite stays finite."""
+    """Divide positive scores by the penalty and multiply the others, in place; finite ones stay finite."""
     ids = ids[np.isfinite(scores[ids])]
     chosen = scores[ids].astype(np.float64)
     with np.errstate(over="ignore"):

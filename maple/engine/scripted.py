@@ -21,7 +21,6 @@ from maple.engine.api import (
     ModelLoading,
     Piece,
     Served,
-    ShuttingDown,
     StopReason,
     Ticket,
 )
@@ -120,8 +119,7 @@ class ScriptedEngine:
 
     async def close(self) -> None:
         """End every job with ShuttingDown and wait for its task."""
-        self._admission.draining = True
-        self._admission.evict(ShuttingDown)
+        self._admission.close()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _find(self, job: Job) -> Recording | None:

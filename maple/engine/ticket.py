@@ -32,6 +32,10 @@ class JobTicket:
         self._error: EngineError | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
+    def has_ended(self) -> bool:
+        """Whether the job is over for its client; any thread may ask."""
+        return self.ended
+
     @property
     def queue_seconds(self) -> float:
         """Time from submission to the slot."""

@@ -1,0 +1,151 @@
+"""What runs the model: a step over slices of several sequences, and how such a runner comes to be loaded.
+
+Importing this module does not import torch; that happens in the engine's thread, inside the loader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import structlog
+import tokenizers
+
+from maple.engine.api import ModelFailed, Served
+from maple.engine.cache import CacheHandle
+from maple.engine.detokenize import TokenBytes
+
+if TYPE_CHECKING:
+    from maple.model import LoadedModel, LoadOptions
+
+__all__ = ["LoadedEngine", "Loader", "Runner", "SequenceSlice", "physical_cores", "torch_loader"]
+
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SequenceSlice:
+    """The next ``ids`` of one sequence, at positions ``start`` and up; the cache holds all before ``start``.
+
+    ``want_logits``: whether the logits after the last of them are needed. ``cancelled`` may be asked at any
+    time, from the runner's thread; once it says yes, nobody wants the result.
+    """
+
+    cache: CacheHandle[Any]
+    ids: Sequence[int]
+    start: int
+    want_logits: bool
+    cancelled: Callable[[], bool]
+
+
+class Runner(Protocol):
+    """A model that runs sequences step by step. All of it is called on the engine's thread."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory that keys and values take."""
+        ...
+
+    def open(self, owner: str, prompt_ids: Sequence[int]) -> CacheHandle[Any]:
+        """Room for a new sequence's keys and values."""
+        ...
+
+    def step(self, slices: Sequence[SequenceSlice]) -> Sequence[npt.NDArray[np.float32] | None]:
+        """Run the slices, one a sequence; a row of logits [V] for each that wants it, None for the others.
+
+        A sequence's row depends on nothing but its own ids and how they were sliced. A slice that was
+        cancelled may be left unfinished; its row is None, and its sequence can only be closed. Whatever is
+        raised concerns all of these sequences: their caches are of no more use.
+        """
+        ...
+
+    def close(self, cache: CacheHandle[Any]) -> None:
+        """The sequence has ended."""
+        ...
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LoadedEngine:
+    """Everything the engine's thread needs once a model is loaded."""
+
+    runner: Runner
+    served: Served
+    token_bytes: TokenBytes
+    token_ids: npt.NDArray[np.int64]
+    """The ids that may be sampled, ascending: those that have a token and a logit."""
+
+
+class Loader(Protocol):
+    """Loads in the calling thread, which is the engine's."""
+
+    def __call__(self, cancelled: Callable[[], bool]) -> LoadedEngine:
+        """Raise ModelFailed with one line fit for /health; anything at all once ``cancelled`` says yes."""
+        ...
+
+
+def torch_loader(options: Callable[[], LoadOptions], *, threads: int = 0) -> Loader:
+    """A loader for the Transformers model. ``options`` is called, and torch imported, in the engine's thread.
+
+    ``threads`` is torch's number of threads; 0 takes the physical cores.
+    """
+
+    def load_with_torch(cancelled: Callable[[], bool]) -> LoadedEngine:
+        started = time.monotonic()
+        import torch  # noqa: PLC0415 - seconds of import that a server's start must not wait for
+
+        from maple.engine.torch_runner import TorchRunner  # noqa: PLC0415
+        from maple.model import LoadError, load  # noqa: PLC0415
+        from maple.model.progress import progress_reporter  # noqa: PLC0415
+
+        torch.set_num_threads(threads or physical_cores())
+        try:
+            loaded = load(options(), progress=progress_reporter(), cancelled=cancelled)
+        except LoadError as error:
+            raise ModelFailed(str(error)) from error
+        return _describe(TorchRunner(loaded), loaded, time.monotonic() - started)
+
+    return load_with_torch
+
+
+def _describe(runner: Runner, loaded: LoadedModel, seconds: float) -> LoadedEngine:
+    token_bytes = TokenBytes(_read_tokenizer(loaded.folder))
+    ids = token_bytes.ids()
+    ids = ids[ids < loaded.config.vocab_size]
+    served = Served(
+        folder=loaded.folder,
+        vocabulary=len(ids),
+        max_model_len=loaded.config.max_position_embeddings,
+        eos_token_ids=loaded.eos_token_ids,
+        generation_defaults=loaded.generation_defaults,
+        device=loaded.device,
+        dtype=loaded.dtype,
+        attention=loaded.attention,
+        load_seconds=seconds,
+    )
+    return LoadedEngine(runner=runner, served=served, token_bytes=token_bytes, token_ids=ids)
+
+
+def _read_tokenizer(folder: pathlib.Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the library raises bare Exception, whatever is wrong with the file
+        raise ModelFailed(f"{folder.name}: tokenizer.json is missing or unreadable") from error
+
+
+def physical_cores() -> int:
+    """Cores this process may use, hyper-threads counted once where the system tells them apart."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    siblings = set()
+    for cpu in usable:
+        name = str(cpu)
+        with contextlib.suppress(OSError):  # no such file off Linux and in some containers
+            name = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+        siblings.add(name)
+    return len(siblings)

@@ -1,0 +1,42 @@
+"""One sequence's output: ids in, certain text out, with the place of every id in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maple.engine.api import Piece
+from maple.engine.detokenize import Detokenizer, TokenBytes
+from maple.engine.stops import StopMatcher
+
+__all__ = ["Transcript"]
+
+
+class Transcript:
+    """Detokenises and cuts at stop strings. Ids whose text is held wait for the next piece with text."""
+
+    def __init__(self, token_bytes: TokenBytes, stops: Sequence[str]) -> None:
+        self._detokenizer = Detokenizer(token_bytes)
+        self._stops = StopMatcher(stops)
+        self._offsets: list[int] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self._stops.matched
+
+    def feed(self, token_id: int) -> list[Piece]:
+        """Add an id; the piece that is certain now, if any."""
+        text, offset = self._detokenizer.feed(token_id)
+        self._offsets.append(offset)
+        return self._piece(self._stops.feed(text), even_without_text=False)
+
+    def close(self) -> list[Piece]:
+        """The output has ended: what was held. Whether it stopped at a stop string is final after this."""
+        tail = self._stops.feed(self._detokenizer.close())
+        return self._piece(tail + self._stops.close(), even_without_text=True)
+
+    def _piece(self, text: str, *, even_without_text: bool) -> list[Piece]:
+        if not text and not (even_without_text and self._offsets):
+            return []
+        offsets, self._offsets = tuple(self._offsets), []
+        return [Piece(text, offsets)]
