@@ -21,7 +21,8 @@ from maple.http.services import Services
 @attrs.frozen(kw_only=True)
 class Route:
     """One path. ``pattern`` is Tornado's, with one group at most; ``options`` go to the handler's
-    ``initialize``."""
+    ``initialize``.
+    """
 
     pattern: str
     handler: type[RequestHandler]

@@ -139,7 +139,7 @@ class JsonHandler(Exchange):
             raise UnsupportedMediaType("the Content-Type must be application/json")
         limit = self.services.limits.body_bytes
         reader = BodyReader(headers.get("Content-Encoding", ""), limit)
-        if "Content-Length" in headers and self._declared_length() > limit:
+        if headers.get("Content-Length", "").isdigit() and self._declared_length() > limit:
             raise PayloadTooLarge(limit)
         self._body = reader
         timeout = self.services.settings.body_timeout
@@ -184,7 +184,7 @@ class JsonHandler(Exchange):
                 self.set_header(name, value)
 
     def _declared_length(self) -> int:
-        """The body's Content-Length; more than any limit where there is none, or none that counts."""
+        """The body's Content-Length; more than any limit where there is none, or an absurd one."""
         declared = self.request.headers.get("Content-Length", "")
         return int(declared) if _LENGTH.fullmatch(declared) else UNKNOWN_LENGTH
 

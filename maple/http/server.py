@@ -49,7 +49,7 @@ class RunningServer:
     """A server that listens. Use it on the event loop that started it."""
 
     def __init__(self, application: MapleApplication, server: HTTPServer, most: int) -> None:
-        self._application = application
+        self.application = application
         self._server = server
         self._acceptor = Acceptor(server, application.services.limits, most)
         self._sockets: list[socket.socket] = []
@@ -69,9 +69,9 @@ class RunningServer:
         Returns False if some were cut off after ``timeout`` seconds. Until the end the listener stays open,
         so that probes and latecomers get an answer.
         """
-        services = self._application.services
+        services = self.application.services
         complete = await services.turns.engine.drain(timeout)
-        await self._application.settled(services.limits.settle_seconds)
+        await self.application.settled(services.limits.settle_seconds)
         self._stop_listening()
         return complete
 

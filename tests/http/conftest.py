@@ -1,0 +1,339 @@
+"""A real server on a real port for every test: scripted engine, real adapters, parsers and tokenizer."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import http.client
+import io
+import json
+import pathlib
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+
+from maple import logs
+from maple.engine.admission import QueueLimits
+from maple.engine.script import Recording
+from maple.engine.scripted import ScriptedEngine, scripted_served
+from maple.http.keys import Keyring
+from maple.http.server import RunningServer, listen
+from maple.http.services import HttpSettings, Limits, Services
+from maple.metrics import Metrics
+from maple.prompt import PromptEncoder, PromptPool
+from maple.settings import Settings
+from maple.turn import ParserPair, TurnDefaults, Turns
+from maple_plugins.parsers.maple_tools import MapleToolParser
+from maple_plugins.parsers.think import ThinkParser
+from maple_protocols.adapter import Adapter
+from maple_protocols.openai.chat import ChatAdapter
+from maple_protocols.openai.completions import CompletionsAdapter
+from maple_protocols.openai.models import ModelsAdapter
+
+T = TypeVar("T")
+WAIT = 20.0
+"""Seconds after which a test gives up on something that should have happened long ago."""
+
+HELLO = Recording(pieces=("Thinking.", "</think>", "\n\nHello", " world", "!"))
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One whole HTTP answer."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        """The error object, whose shape is checked on the way."""
+        assert self.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert set(self.json) == {"error"}
+        assert set(self.json["error"]) == {"message", "type", "param", "code"}
+        return self.json["error"]
+
+    @property
+    def events(self) -> list[Any]:
+        """The ``data:`` events of a stream; the last, ``[DONE]``, stays a string."""
+        blocks = self.body.decode().split("\n\n")
+        datas = [line[6:] for block in blocks for line in block.split("\n") if line.startswith("data: ")]
+        return [data if data == "[DONE]" else json.loads(data) for data in datas]
+
+
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: dict[str, str] | None = None,
+) -> Answer:
+    """One request on an open connection."""
+    sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    given = dict(headers or {})
+    if body is not None and "Content-Type" not in given:
+        given["Content-Type"] = "application/json"
+    connection.request(method, path, sent, {name: value for name, value in given.items() if value})
+    response = connection.getresponse()
+    return Answer(status=response.status, headers=response.headers, body=response.read())
+
+
+def chat_body(text: str = "hi", **fields: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+def request_bytes(path: str, body: object, method: str = "POST", **headers: str) -> bytes:
+    """A whole request as it goes over the wire; headers given as "" are left out."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(content))}
+    head |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items() if value)]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def read_answer(raw: socket.socket) -> Answer:
+    """The next answer on a raw connection."""
+    response = http.client.HTTPResponse(raw)
+    response.begin()
+    return Answer(status=response.status, headers=response.headers, body=response.read())
+
+
+def read_to_end(raw: socket.socket) -> bytes:
+    """Everything until the server closes; a reset counts as the end."""
+    found = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := raw.recv(65536):
+            found += chunk
+    return bytes(found)
+
+
+def read_until(raw: socket.socket, marker: bytes) -> bytes:
+    """What arrives up to and including a marker, and perhaps more."""
+    found = bytearray()
+    while marker not in found:
+        chunk = raw.recv(65536)
+        assert chunk, f"closed before {marker!r}: {bytes(found)!r}"
+        found += chunk
+    return bytes(found)
+
+
+class LiveServer:
+    """A server on its own thread and loop, and a client for it."""
+
+    chat_body = staticmethod(chat_body)
+    request_bytes = staticmethod(request_bytes)
+    ask = staticmethod(ask)
+    read_answer = staticmethod(read_answer)
+    read_to_end = staticmethod(read_to_end)
+    read_until = staticmethod(read_until)
+
+    def __init__(self, services: Services, settings: Settings) -> None:
+        self.services = services
+        self._settings = settings
+        self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._stop: asyncio.Event
+        self.loop: asyncio.AbstractEventLoop
+        self.running: RunningServer
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="live-server")
+        self._thread.start()
+        self._ready.result(WAIT)
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        engine = self.services.turns.engine
+        assert isinstance(engine, ScriptedEngine)
+        return engine
+
+    @property
+    def port(self) -> int:
+        return self.running.port
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            self.running = listen(self.services, self._settings)
+        except BaseException as error:
+            self._ready.set_exception(error)
+            return
+        self._ready.set_result(None)
+        await self._stop.wait()
+        await self.running.close()
+        await self.engine.close()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the server's loop."""
+
+        async def run() -> T:
+            return function()
+
+        return self.wait(run())
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the server's loop, to its end."""
+        return self.spawn(work).result(WAIT)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begin a coroutine on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Return once something is true on the server's loop."""
+
+        async def poll() -> None:
+            async with asyncio.timeout(WAIT):
+                while not condition():
+                    await asyncio.sleep(0.002)
+
+        self.wait(poll())
+
+    def until_idle(self) -> None:
+        """Return once no job runs or waits."""
+        self.until(lambda: self.engine.stats().running + self.engine.stats().waiting == 0)
+
+    def settle(self) -> None:
+        """Return once every request has been answered, counted and logged."""
+        self.wait(self.running.application.settled(WAIT))
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request on a connection of its own. ``body``: bytes as they are, anything else as JSON."""
+        with contextlib.closing(self.connection()) as connection:
+            return ask(connection, method, path, body, headers)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.request("GET", path, headers={name.replace("_", "-"): v for name, v in headers.items()})
+
+    def post(self, path: str, body: object, headers: dict[str, str] | None = None) -> Answer:
+        return self.request("POST", path, body, headers)
+
+    def chat(self, text: str = "hi", **fields: object) -> Answer:
+        return self.post("/v1/chat/completions", chat_body(text, **fields))
+
+    def socket(self) -> socket.socket:
+        """A raw connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT)
+
+    def open_stream(self, text: str = "hi", **fields: object) -> socket.socket:
+        """A raw connection on which a streaming request has been sent."""
+        raw = self.socket()
+        raw.sendall(request_bytes("/v1/chat/completions", chat_body(text, stream=True, **fields)))
+        return raw
+
+    def send(self, data: bytes) -> socket.socket:
+        """A raw connection on which these bytes have been sent."""
+        raw = self.socket()
+        raw.sendall(data)
+        return raw
+
+    def metric(self, sample: str) -> float:
+        """The value of one sample line of /metrics, 0 where there is none."""
+        lines = self.services.metrics.exposition().decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} ")), 0.0)
+
+
+@pytest.fixture(scope="session")
+def prompt_encoder(golden_folder: pathlib.Path) -> PromptEncoder:
+    return PromptEncoder(golden_folder / "mlx-2bit")
+
+
+Serve = Callable[..., LiveServer]
+
+
+@pytest.fixture
+def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterator[Serve]:
+    """Start servers: recordings, then ``limits``, ``queue``, ``loaded``, ``adapters`` and any setting by name."""
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *recordings: Recording,
+            limits: Limits | None = None,
+            queue: QueueLimits | None = None,
+            loaded: bool = True,
+            adapters: tuple[Adapter, ...] = (),
+            **settings: Any,
+        ) -> LiveServer:
+            pool = PromptPool(prompt_encoder)
+            stack.callback(pool.close)
+            parts = _services(
+                Settings(port=0, **settings),
+                recordings or (HELLO,),
+                folder=golden_folder / "mlx-2bit",
+                limits=limits or Limits(),
+                queue=queue or QueueLimits(),
+                adapters=(*adapters, ChatAdapter(), CompletionsAdapter(), ModelsAdapter()),
+            )
+            if loaded:
+                parts.turns.engine.start()
+                parts.turns.prompts = pool
+            live = LiveServer(parts, Settings(port=0, **settings))
+            stack.callback(live.close)
+            return live
+
+        yield start
+
+
+def _services(
+    settings: Settings,
+    recordings: tuple[Recording, ...],
+    *,
+    folder: pathlib.Path,
+    limits: Limits,
+    queue: QueueLimits,
+    adapters: tuple[Adapter, ...],
+) -> Services:
+    engine = ScriptedEngine(recordings, served=scripted_served(folder), limits=queue)
+    defaults = TurnDefaults(
+        model_id=settings.model_id,
+        max_new_tokens=settings.max_new_tokens,
+        max_new_tokens_limit=settings.max_new_tokens_limit,
+        max_prompt_tokens=settings.max_prompt_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        enable_thinking=settings.enable_thinking,
+        request_timeout=settings.request_timeout,
+    )
+    return Services(
+        settings=HttpSettings.of(settings),
+        turns=Turns(engine, ParserPair(reasoning=ThinkParser, tools=MapleToolParser), defaults),
+        adapters=adapters,
+        keyring=Keyring.open(settings.api_key, settings.api_key_file),
+        metrics=Metrics(engine, version="1.2.3"),
+        version="1.2.3",
+        model_path="maple-tiny",
+        limits=limits,
+    )
+
+
+@pytest.fixture
+def server(serve: Serve) -> LiveServer:
+    """A server with everything by default, that always says hello."""
+    return serve()
+
+
+@pytest.fixture(autouse=True)
+def log_lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Logging as in production, JSON lines, kept: call it for the lines so far."""
+    kept = io.StringIO()
+    logs.configure(level="debug", format="json", stream=kept)
+    yield lambda: [json.loads(line) for line in kept.getvalue().splitlines()]
