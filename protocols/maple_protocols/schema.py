@@ -30,7 +30,7 @@ def json_schema(cls: type, *, closed: bool = False) -> Schema:
 def _object(cls: Any) -> Schema:
     fields = table(cls)
     properties = {
-        field.name: _schema(field.annotation) if field.required else _nullable(_schema(field.annotation))
+        field.name: schema_of(field.annotation) if field.required else _nullable(schema_of(field.annotation))
         for field in fields
     }
     required = [field.name for field in fields if field.required]
@@ -45,7 +45,8 @@ def _nullable(schema: Schema) -> Schema:
     return said | ({"anyOf": [rest, {"type": "null"}]} if rest else {})
 
 
-def _schema(annotation: Any) -> Schema:
+def schema_of(annotation: Any) -> Schema:
+    """The schema of one annotation, its rules and docs included."""
     if attrs.has(annotation):
         return _object(annotation)
     if annotation in _PLAIN:
@@ -56,7 +57,7 @@ def _schema(annotation: Any) -> Schema:
 def _annotated(annotation: Any) -> Schema:
     base, *notes = get_args(annotation)
     shapes = [note.schema() for note in notes if isinstance(note, Shape)]
-    schema = shapes[0] if shapes else _schema(base)
+    schema = shapes[0] if shapes else schema_of(base)
     for note in notes:
         if isinstance(note, Rule):
             schema |= note.schema()
@@ -66,12 +67,12 @@ def _annotated(annotation: Any) -> Schema:
 
 
 def _union(annotation: Any) -> Schema:
-    members = [_schema(member) for member in get_args(annotation) if member is not type(None)]
+    members = [schema_of(member) for member in get_args(annotation) if member is not type(None)]
     return {"anyOf": members} if len(members) > 1 else members[0]
 
 
 _BY_ORIGIN: dict[Any, Callable[[Any], Schema]] = {
-    tuple: lambda annotation: {"type": "array", "items": _schema(get_args(annotation)[0])},
+    tuple: lambda annotation: {"type": "array", "items": schema_of(get_args(annotation)[0])},
     Mapping: lambda _: {"type": "object"},
     Literal: lambda annotation: {"enum": list(get_args(annotation))},
     Annotated: _annotated,

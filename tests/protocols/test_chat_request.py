@@ -388,7 +388,7 @@ class TestSampling:
         ],
     )
     def test_out_of_range_is_refused(self, field: str, value: object) -> None:
-        """Temperature 0..2, top_p (0,1], top_k ≥ −1, repetition_penalty > 0, seed int64, penalties numbers."""
+        """Temperature 0..2, top_p (0,1], top_k ≥ −1, repetition_penalty > 0, seed int64."""
         assert refusal(**{field: value}).param == field
 
     def test_edges_pass(self) -> None:

@@ -9,9 +9,10 @@ import pytest
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.chat_in import ChatRequest
 from maple_protocols.openai.completions import CompletionRequest, CompletionsAdapter
+from maple_protocols.openai.responses import ResponsesAdapter
 from maple_protocols.schema import json_schema
 
-REQUESTS = [ChatAdapter.request, CompletionsAdapter.request]
+REQUESTS = [ChatAdapter.request, CompletionsAdapter.request, ResponsesAdapter.request]
 
 
 def properties(cls: type) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from maple_protocols.errors import ErrorBody, RequestError
 from maple_protocols.json import parse_body
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
+from maple_protocols.openai.responses import ResponsesAdapter
 
 CASES = pathlib.Path(__file__).parent.parent / "data" / "cases" / "http.jsonl"
 ADAPTERS: dict[str, GenerationAdapter] = {
-    adapter.path: adapter for adapter in (ChatAdapter(), CompletionsAdapter())
+    adapter.path: adapter for adapter in (ChatAdapter(), CompletionsAdapter(), ResponsesAdapter())
 }
 BEYOND = {404, 415}
 """Statuses that other layers decide on; the body itself is fine."""

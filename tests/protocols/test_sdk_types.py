@@ -16,9 +16,11 @@ from maple_protocols.adapter import (
     TurnEvent,
     Usage,
 )
+from maple_protocols.errors import ErrorBody
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.models import ModelsAdapter
+from maple_protocols.openai.responses import ResponsesAdapter
 
 types = pytest.importorskip("openai.types", reason="the openai SDK is not installed here")
 chat_types = pytest.importorskip("openai.types.chat", reason="the openai SDK is not installed here")
@@ -71,3 +73,39 @@ def test_the_model_card_validates() -> None:
     """The SDK's model type takes the card."""
     served = ServedModel(id="m", created=1, max_model_len=5, strict=False)
     assert types.Model.model_validate(ModelsAdapter().answer(served, "m")).owned_by == "deepgrove"
+
+
+FINISHES = {"stop": "response.completed", "length": "response.incomplete"}
+
+
+@pytest.mark.parametrize("finish", ["stop", "length", "error"])
+def test_every_response_event_validates(finish: Any) -> None:
+    """Pydantic's strict reading of the SDK's event union takes text, reasoning, tools, limit and error."""
+    pydantic = pytest.importorskip("pydantic", reason="it comes with the openai SDK")
+    responses = pytest.importorskip("openai.types.responses", reason="the openai SDK is not installed here")
+    reader = pydantic.TypeAdapter(responses.ResponseStreamEvent)
+    tools = [{"type": "function", "name": "look"}]
+    body = {
+        "input": "hi",
+        "stream": True,
+        "tools": tools,
+        "tool_choice": tools[0],
+        "reasoning": {"effort": "low"},
+    }
+    adapter = ResponsesAdapter()
+    ask = adapter.structure(body, Policy())
+    encoder = adapter.encoder(ask, IDENTITY)
+    frames = [*encoder.opening()]
+    for event in (ReasoningDelta("hm"), ContentDelta("a"), CALL, ContentDelta("b")):
+        frames += encoder.event(event)
+    if finish == "error":
+        frames += encoder.failure(ErrorBody(message="generation failed", type="server_error"))
+    else:
+        frames += encoder.event(Done(finish=finish, usage=DONE.usage))
+    parsed = [reader.validate_python(frame.data) for frame in frames]
+    assert [event.type for event in parsed] == [frame.event for frame in frames]
+    assert parsed[-1].type == FINISHES.get(finish, "response.failed")
+    last = responses.Response.model_validate(frames[-1].data["response"])  # type: ignore[index]
+    assert last.output_text == "ab"
+    assert [item.type for item in last.output] == ["reasoning", "message", "function_call", "message"]
+    assert last.tool_choice.name == "look"

@@ -11,6 +11,7 @@ from maple_plugins.parser import ToolSpec
 from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, one_of
 
 ToolName = Annotated[str, Length(least=1)]
+ToolParameters = Annotated[Mapping[str, object] | None, Doc("JSON Schema of the arguments.")]
 ToolMode = Literal["none", "auto", "required"]
 _MODES: tuple[ToolMode, ...] = ("none", "auto", "required")
 _FUNCTION_KEYS = frozenset({"name", "description", "parameters"})
@@ -22,7 +23,7 @@ class FunctionDefinition:
 
     name: ToolName
     description: str | None = None
-    parameters: Annotated[Mapping[str, object] | None, Doc("JSON Schema of the arguments.")] = None
+    parameters: ToolParameters = None
 
 
 @attrs.frozen(kw_only=True)
@@ -75,11 +76,8 @@ class ToolChoiceShape(Shape):
         return {"anyOf": [{"enum": list(_MODES)}, kind | {"allOf": [named]}]}
 
 
-ToolChoice = Annotated[
-    ToolMode | ChosenTool | None,
-    ToolChoiceShape(),
-    Doc("none hides the tools, a named function hides the others; not enforced beyond that."),
-]
+TOOL_CHOICE = Doc("none hides the tools, a named function hides the others; not enforced beyond that.")
+ToolChoice = Annotated[ToolMode | ChosenTool | None, ToolChoiceShape(), TOOL_CHOICE]
 
 
 def check_choice(choice: ToolMode | ChosenTool, offered: Collection[str]) -> None:

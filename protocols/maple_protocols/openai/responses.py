@@ -1,0 +1,32 @@
+"""POST /v1/responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from maple_protocols.adapter import Encoder, Fold, Identity, Policy
+from maple_protocols.ask import Ask
+from maple_protocols.openai.responses_in import ResponsesRequest, responses_ask
+from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
+
+
+class ResponsesAdapter:
+    """OpenAI's responses for text and function tools."""
+
+    name: ClassVar[str] = "responses"
+    path: ClassVar[str] = "/v1/responses"
+    prompt_param: ClassVar[str] = "input"
+    request: ClassVar[type] = ResponsesRequest
+
+    def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
+        """Validate strictly, in the field order of ResponsesRequest. Raises RequestError."""
+        return responses_ask(body, policy)
+
+    def encoder(self, ask: Ask, identity: Identity) -> Encoder:
+        """Events for one turn."""
+        return ResponsesEncoder(ask, identity)
+
+    def fold(self, ask: Ask, identity: Identity) -> Fold:
+        """The whole response of one turn."""
+        return ResponsesFold(ask, identity)
