@@ -86,6 +86,26 @@ def random_cuts(text: str, count: int = RANDOM_CUTS, seed: int = SEED) -> Iterat
         yield pieces
 
 
+def replay(
+    case: ParserCase,
+    pieces: Iterable[str],
+    *,
+    reasoning: type[ReasoningParser] = NoReasoning,
+    tools: type[ToolParser] = NoTools,
+) -> Message:
+    """The message that new parsers make of the pieces; the case tells how its text begins and ends."""
+    chain = Chain(reasoning(case.context), tools(case.context))
+    events = [event for piece in pieces for event in chain.feed(piece)]
+    return fold([*events, *chain.close(case.finish)])
+
+
+def require_expected(case: ParserCase, pieces: Sequence[str], message: Message) -> None:
+    """Raise ContractViolation unless the message is the case's; arguments are compared as JSON values."""
+    calls = tuple((call.name, json.loads(call.arguments)) for call in message.calls)
+    got = (message.reasoning, message.content, calls)
+    _require_equal(case, pieces, got, (case.reasoning, case.content, case.calls))
+
+
 class ParserContract:
     """What every parser must keep; a subclass sets the parsers and the cases.
 
@@ -144,7 +164,7 @@ class ParserContract:
                     events[index] += chains[index].feed(case.raw[at : at + 1])
             for index, case in enumerate((first, second)):
                 events[index] += chains[index].close(case.finish)
-                _require_expected(case, list(case.raw), fold(events[index]))
+                require_expected(case, list(case.raw), fold(events[index]))
 
     def test_nothing_sent_is_taken_back(self) -> None:
         """What was sent at any time is a beginning of the final message: no piece of a marker leaks."""
@@ -207,12 +227,10 @@ class ParserContract:
         return Chain(self.reasoning(case.context), self.tools(case.context))
 
     def _message(self, case: ParserCase, pieces: Sequence[str]) -> Message:
-        chain = self._chain(case)
-        events = [event for piece in pieces for event in chain.feed(piece)]
-        return fold([*events, *chain.close(case.finish)])
+        return replay(case, pieces, reasoning=self.reasoning, tools=self.tools)
 
     def _check(self, case: ParserCase, pieces: Sequence[str]) -> None:
-        _require_expected(case, pieces, self._message(case, pieces))
+        require_expected(case, pieces, self._message(case, pieces))
 
     def _check_released(self, text: str, context: ParserContext) -> None:
         chain = Chain(self.reasoning(context), self.tools(context))
@@ -255,12 +273,6 @@ def _require(kept: bool, message: str) -> None:
 
 def _require_equal(case: ParserCase, pieces: Sequence[str], got: object, expected: object) -> None:
     _require(got == expected, f"{case.name}: {pieces!r} at {case.finish} gave {got}, expected {expected}")
-
-
-def _require_expected(case: ParserCase, pieces: Sequence[str], message: Message) -> None:
-    calls = tuple((call.name, json.loads(call.arguments)) for call in message.calls)
-    got = (message.reasoning, message.content, calls)
-    _require_equal(case, pieces, got, (case.reasoning, case.content, case.calls))
 
 
 def _require_vocabulary(

@@ -27,6 +27,7 @@ class Found:
 class _Markers:
     pattern: re.Pattern[str]
     prefixes: frozenset[str]
+    starts: frozenset[str]
     reach: int
 
 
@@ -39,6 +40,7 @@ def _compiled(markers: tuple[str, ...]) -> _Markers:
     return _Markers(
         pattern=re.compile("|".join(map(re.escape, markers))),
         prefixes=frozenset(marker[:size] for marker in markers for size in range(1, len(marker))),
+        starts=frozenset(marker[0] for marker in markers),
         reach=max(map(len, markers)) - 1,
     )
 
@@ -90,6 +92,8 @@ class MarkerSearch:
     def _partial(self, text: str, at: int) -> int:
         """Length of the longest end of the text that begins some marker."""
         size = min(len(text) - at, self._markers.reach)
+        if self._markers.starts.isdisjoint(text[len(text) - size :]):
+            return 0
         while size and text[-size:] not in self._markers.prefixes:
             size -= 1
         return size
