@@ -51,9 +51,9 @@ int maple_linear(const maple_matrix* m, const float* x, int32_t count, float* y,
   if (m->count != 1 || count < 1 || activations < kActFp32 || activations > kActInt8x2 || m->cols > 32768 ||
       m->bytes != maple_matrix_bytes(m->kind, m->rows, m->cols))
     return fail(error, "linear: %d matrices, %d rows of input, %lld bytes", m->count, count, static_cast<long long>(m->bytes));
-  const int padded = padded_columns(m->kind, m->cols), groups = padded / kGroup;
+  const int padded = padded_columns(m->kind, m->cols);
   const size_t stride = static_cast<size_t>(padded), blocks = static_cast<size_t>(m->rows + kBlockRows - 1) / kBlockRows;
-  std::vector<float> input(stride * count, 0.0f), sums(static_cast<size_t>(count) * (groups + 1)), output(blocks * kBlockRows * count);
+  std::vector<float> input(stride * count, 0.0f), output(blocks * kBlockRows * count);
   std::vector<int8_t> limbs(stride * count * 2);
   std::vector<Row> rows(static_cast<size_t>(count));
   std::vector<const Row*> inputs;
@@ -61,7 +61,7 @@ int maple_linear(const maple_matrix* m, const float* x, int32_t count, float* y,
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < m->cols; ++k) input[t * stride + k] = x[static_cast<size_t>(t) * m->cols + k];
     kernels->quantize(&input[t * stride], padded, activations, &limbs[t * stride * 2],
-                      m->kind == kAffine4 ? &sums[static_cast<size_t>(t) * groups] : nullptr, &rows[t]);
+                      &rows[t]);
     inputs.push_back(&rows[t]);
     outputs.push_back(&output[t * blocks * kBlockRows]);
   }

@@ -22,15 +22,15 @@ enum KvKind : int32_t { kKvF32 = 0, kKvF16 = 1, kKvBf16 = 2, kKvInt8 = 3 };
 struct Row {
   const float* f32;
   const int8_t* limbs;
-  const float* group_sums;  // per 64 columns: the sum of the integers (limbs) or of x (fp32); affine 4-bit only
   float scale;              // NaN where the input was not finite: every product of the row is then NaN
   int32_t sum, sum_hi;      // of the integers, and of their hi limbs, over all columns
 };
 
-// A packed matrix. Blocks of 16 rows follow each other; inside a block the rows are interleaved by 32-bit words:
+// A packed matrix. Blocks of 16 rows follow each other; inside a block the rows are interleaved by 32-bit words, except
+// for affine4:
 //   ternary  16 f32 row scales, then per 16 columns 16 words; the code (w + 1) of column 4p + b at bit 8b + 2p
-//   affine4  per 64 columns: 16 bf16 scales, 16 bf16 biases, then per 8 columns 16 words; column b at the low, 4 + b
-//            at the high nibble of byte b
+//   affine4  16 rows one after the other: a bf16 scale and bias per 64 columns, then per 64 columns 32 bytes with column
+//            j in the low and 32 + j in the high nibble of byte j; w = bf16(bf16(scale * code) + bias), as MLX has it
 //   int8     16 f32 row scales, then per 4 columns 16 words of (w + 128) bytes
 //   bf16     per 2 columns 16 words, the even column in the low half
 //   f32      per column 16 floats
@@ -73,7 +73,7 @@ struct KernelTable {
   void (*gate_up)(const Matrix& w, int begin, int end, int limbs, const Row* const* rows, int count,
                   float* const* hidden, float clamp);
   void (*rms_norm)(const float* x, const float* weight, int n, int padded, float eps, float* out);
-  void (*quantize)(const float* x, int padded, int limbs, int8_t* out, float* group_sums, Row* row);
+  void (*quantize)(const float* x, int padded, int limbs, int8_t* out, Row* row);
   void (*softmax)(float* x, int n);
   void (*append)(KvTile tile, uint8_t* data, int slot, const float* k, const float* v);
   void (*attend)(const Attention& a);
@@ -94,6 +94,7 @@ inline size_t attention_scratch(int heads, int dim) {
 }
 
 int padded_columns(int32_t kind, int cols);
+size_t affine4_row_bytes(int cols);
 size_t matrix_block_bytes(int32_t kind, int cols);
 
 const KernelTable* avx512_table();

@@ -9,11 +9,16 @@ int padded_columns(int32_t kind, int cols) {
   return (cols + unit - 1) / unit * unit;
 }
 
+size_t affine4_row_bytes(int cols) {
+  const size_t groups = static_cast<size_t>(padded_columns(kAffine4, cols)) / kGroup;
+  return (groups * (4 + kGroup / 2) + 63) / 64 * 64;
+}
+
 size_t matrix_block_bytes(int32_t kind, int cols) {
   const size_t k = static_cast<size_t>(padded_columns(kind, cols));
   switch (kind) {
     case kTernary: return 64 + k * 4;
-    case kAffine4: return k / kGroup * (64 + 512);
+    case kAffine4: return kBlockRows * affine4_row_bytes(cols);
     case kInt8: return 64 + k * 16;
     case kBf16: return k * 32;
     default: return k * 64;

@@ -29,6 +29,14 @@ float bf16_at(const void* base, size_t index) {
   return value;
 }
 
+float round_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
 }  // namespace
 
 // ---- the step ------------------------------------------------------------------------------------------------------
@@ -84,8 +92,8 @@ void Model::embed(int token, int32_t id) {
       const float scale = bf16_at(embedding_.scales, row * (n / kGroup) + g);
       const float bias = bf16_at(embedding_.biases, row * (n / kGroup) + g);
       for (size_t k = g * kGroup; k < (g + 1) * kGroup; k += 2) {
-        x[k] = scale * static_cast<float>(codes[k / 2] & 15) + bias;
-        x[k + 1] = scale * static_cast<float>(codes[k / 2] >> 4) + bias;
+        x[k] = round_bf16(round_bf16(scale * static_cast<float>(codes[k / 2] & 15)) + bias);
+        x[k + 1] = round_bf16(round_bf16(scale * static_cast<float>(codes[k / 2] >> 4)) + bias);
       }
     }
   } else if (embedding_.kind == kBf16) {
@@ -100,7 +108,7 @@ void Model::normalize_rows(const float* weight) {
     for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) {
       float* normed = normed_ + static_cast<size_t>(t) * hidden_;
       kernels_->rms_norm(x_ + static_cast<size_t>(t) * hidden_, weight, config_.hidden, hidden_, config_.eps, normed);
-      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + t * limb_stride_, nullptr, &rows_[t]);
+      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + t * limb_stride_, &rows_[t]);
     }
   });
 }
@@ -126,7 +134,7 @@ void Model::attention(const Layer& layer, const maple_slice* slices) {
   pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
     for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t)
       kernels_->quantize(attended_ + static_cast<size_t>(t) * query_, query_, config_.activations,
-                         attention_limbs_ + t * attention_limb_stride_, nullptr, &attention_rows_[t]);
+                         attention_limbs_ + t * attention_limb_stride_, &attention_rows_[t]);
   });
   multiply(layer.output, config_.hidden, attention_list_.data(), tokens_, {x_list_.data(), ones_.data()});
 }
@@ -202,7 +210,7 @@ void Model::experts(const Layer& layer) {
   pool_.parallel(chunks_of(pairs, 4 * kTokenChunk), [&](int chunk, int) {
     for (int p = chunk * 4 * kTokenChunk; p < std::min(pairs, (chunk + 1) * 4 * kTokenChunk); ++p)
       kernels_->quantize(hidden_rows_ + static_cast<size_t>(p) * width_, width_, config_.activations,
-                         hidden_limbs_ + p * hidden_limb_stride_, nullptr, &hidden_row_[p]);
+                         hidden_limbs_ + p * hidden_limb_stride_, &hidden_row_[p]);
   });
   // A thread owns rows of the output and adds the experts to them in ascending order, whatever else is in the step.
   const int blocks = hidden_ / kBlockRows, size = std::max(4, std::min(8, chunks_of(blocks, pool_.threads() * 4) / 4 * 4));
@@ -267,8 +275,7 @@ void Model::head(const maple_slice* slices, int count, float* logits) {
     for (int i = slices[s].count - slices[s].logits; i < slices[s].count; ++i) {
       float* normed = normed_ + static_cast<size_t>(wanted) * hidden_;
       kernels_->rms_norm(x_list_[token + i], final_norm_.data(), config_.hidden, hidden_, config_.eps, normed);
-      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + wanted * limb_stride_,
-                         group_sums_ + static_cast<size_t>(wanted) * (hidden_ / kGroup), &rows_[wanted]);
+      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + wanted * limb_stride_, &rows_[wanted]);
       logits_list_[wanted] = logits + static_cast<size_t>(wanted) * vocabulary_;
       ++wanted;
     }

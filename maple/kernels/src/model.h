@@ -82,7 +82,7 @@ class Model {
   std::vector<int> slice_of_, position_of_;    // by token of the step
   std::vector<AttentionRun> runs_;
   Pages arena_;
-  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_, *group_sums_, *attention_scratch_;
+  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_, *attention_scratch_;
   int8_t *limbs_, *attention_limbs_, *hidden_limbs_;
   size_t attention_scratch_floats_;
   std::vector<Row> rows_, attention_rows_, hidden_row_;

@@ -159,7 +159,7 @@ bool Model::allocate(char* error) {
   const size_t f = sizeof(float), qkv = static_cast<size_t>(query_) + 2 * kv_;
   const size_t x = reserve(n * hidden_ * f), normed = reserve(n * hidden_ * f), qkv_rows = reserve(n * qkv * f),
                attended = reserve(n * query_ * f), hidden_rows = reserve(pairs * width_ * f), router = reserve(n * experts_ * f),
-               rope = reserve(n * std::max(config_.rotary_dim, 1) * f), sums = reserve(n * (hidden_ / kGroup) * f),
+               rope = reserve(n * std::max(config_.rotary_dim, 1) * f),
                scratch = reserve(pool_.threads() * attention_scratch_floats_ * f), limbs = reserve(n * limb_stride_),
                attention_limbs = reserve(n * attention_limb_stride_), hidden_limbs = reserve(pairs * hidden_limb_stride_);
   arena_ = map_pages(used);
@@ -171,7 +171,7 @@ bool Model::allocate(char* error) {
   auto floats = [&](size_t at) { return reinterpret_cast<float*>(arena_.get() + at); };
   auto bytes = [&](size_t at) { return reinterpret_cast<int8_t*>(arena_.get() + at); };
   x_ = floats(x), normed_ = floats(normed), qkv_ = floats(qkv_rows), attended_ = floats(attended);
-  hidden_rows_ = floats(hidden_rows), router_ = floats(router), rope_ = floats(rope), group_sums_ = floats(sums);
+  hidden_rows_ = floats(hidden_rows), router_ = floats(router), rope_ = floats(rope);
   attention_scratch_ = floats(scratch);
   limbs_ = bytes(limbs), attention_limbs_ = bytes(attention_limbs), hidden_limbs_ = bytes(hidden_limbs);
 

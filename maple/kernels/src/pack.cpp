@@ -85,11 +85,12 @@ uint32_t transpose_codes(uint32_t w) {
   return w ^ t ^ (t << 12);
 }
 
-// Code k of the source is nibble k; ours is column 4h + b in half h of byte b.
-uint32_t spread_nibbles(uint32_t w) {
-  uint32_t out = 0;
-  for (int k = 0; k < 8; ++k) out |= ((w >> (4 * k)) & 15u) << (8 * (k & 3) + 4 * (k >> 2));
-  return out;
+// Two neighbouring columns share a source byte; ours pairs column j with 32 + j.
+void pair_nibbles(const uint8_t* from, uint8_t* to) {
+  for (int j = 0; j < kGroup / 2; ++j) {
+    const int low = from[j / 2] >> (4 * (j % 2)) & 15, high = from[kGroup / 4 + j / 2] >> (4 * (j % 2)) & 15;
+    to[j] = static_cast<uint8_t>(low | high << 4);
+  }
 }
 
 void fill_ternary(uint8_t* to, int cols) {
@@ -169,19 +170,18 @@ int maple_pack_affine4(const void* words, const void* scales, const void* biases
                        const maple_target* target, int32_t threads, char* error) {
   if (cols % kGroup) return fail(error, "packing: %d columns are not a whole number of groups of %d", cols, kGroup);
   const Shape shape{kAffine4, 1, rows, cols};
-  const size_t row_words = static_cast<size_t>(cols) / 8, groups = static_cast<size_t>(cols) / kGroup;
+  const size_t groups = static_cast<size_t>(cols) / kGroup, row_bytes = affine4_row_bytes(cols);
   return pack_blocks(shape, *target, threads, error, "a scale or bias that is not finite",
                      [&](int64_t, int block, uint8_t* to, Problem& problem) {
     for (int r = 0; r < kBlockRows && block * kBlockRows + r < rows; ++r) {
       const size_t row = static_cast<size_t>(block) * kBlockRows + r;
+      uint8_t* affine = to + r * row_bytes;
       for (size_t g = 0; g < groups; ++g) {
-        uint8_t* group = to + g * (64 + 512);
-        std::memcpy(group + 2 * r, static_cast<const char*>(scales) + 2 * (row * groups + g), 2);
-        std::memcpy(group + 32 + 2 * r, static_cast<const char*>(biases) + 2 * (row * groups + g), 2);
-        if (!std::isfinite(bf16_at(scales, row * groups + g)) || !std::isfinite(bf16_at(biases, row * groups + g)))
-          problem.report(static_cast<int64_t>(row));
-        auto* out = reinterpret_cast<uint32_t*>(group + 64);
-        for (size_t k = 0; k < 8; ++k) out[k * kBlockRows + r] = spread_nibbles(word_at(words, row * row_words + g * 8 + k));
+        const size_t at = row * groups + g;
+        std::memcpy(affine + 4 * g, static_cast<const char*>(scales) + 2 * at, 2);
+        std::memcpy(affine + 4 * g + 2, static_cast<const char*>(biases) + 2 * at, 2);
+        if (!std::isfinite(bf16_at(scales, at)) || !std::isfinite(bf16_at(biases, at))) problem.report(static_cast<int64_t>(row));
+        pair_nibbles(static_cast<const uint8_t*>(words) + at * (kGroup / 2), affine + groups * 4 + g * (kGroup / 2));
       }
     }
   });

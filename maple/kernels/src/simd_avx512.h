@@ -80,4 +80,9 @@ static inline void f_store_f16(void* p, F a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+static inline I i_load_u8(const void* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+typedef F Table;  // sixteen floats to look up; an index's upper bits are ignored
+static inline Table table_of(const F* v) { return v[0]; }
+static inline F f_lookup(Table table, I index) { return _mm512_permutexvar_ps(index, table); }
+
 #define UNROLL _Pragma("GCC unroll 32")

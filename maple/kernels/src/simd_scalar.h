@@ -142,6 +142,14 @@ static inline void f_store_f16(void* p, F a) {
     __builtin_memcpy(static_cast<char*>(p) + 2 * i, &half, 2);
   }
 }
+static inline I i_load_u8(const void* p) { MAPLE_LANES(I, static_cast<const uint8_t*>(p)[i]); }
+struct Table { float v[16]; };  // sixteen floats to look up
+static inline Table table_of(const F* v) {
+  Table t;
+  __builtin_memcpy(t.v, v, sizeof t.v);
+  return t;
+}
+static inline F f_lookup(const Table& table, I index) { MAPLE_LANES(F, table.v[index.v[i] & 15]); }
 #undef MAPLE_LANES
 
 #define UNROLL
