@@ -135,6 +135,10 @@ class GenerationAdapter(Protocol):
     path: ClassVar[str]
     prompt_param: ClassVar[str]
     """The field that a too long prompt is blamed on."""
+    request: ClassVar[type]
+    """The body's field table, an attrs class (see ``rules``); the API's description is made from it."""
+    closed: ClassVar[bool]
+    """Whether unknown top-level fields are refused where the deployment leaves it to the protocol."""
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the contract's field order. Raises RequestError."""

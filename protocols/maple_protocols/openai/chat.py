@@ -9,6 +9,7 @@ from maple_protocols.adapter import Encoder, Fold, Identity, Policy
 from maple_protocols.ask import Ask
 from maple_protocols.openai.chat_in import ChatRequest, chat_ask
 from maple_protocols.openai.chat_out import ChatEncoder, ChatFold
+from maple_protocols.openai.fields import refuses_unknown
 
 
 class ChatAdapter:
@@ -18,10 +19,11 @@ class ChatAdapter:
     path: ClassVar[str] = "/v1/chat/completions"
     prompt_param: ClassVar[str] = "messages"
     request: ClassVar[type] = ChatRequest
+    closed: ClassVar[bool] = False
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of ChatRequest. Raises InvalidField."""
-        return chat_ask(body, policy)
+        return chat_ask(body, policy, refuse_unknown=refuses_unknown(policy, closed=self.closed))
 
     def encoder(self, ask: Ask, identity: Identity) -> Encoder:
         """Chunks for one turn."""

@@ -109,11 +109,9 @@ class ChatRequest:
     response_format: Annotated[str | None, PlainFormat(), Doc("Accepted, without effect.")] = None
 
 
-def chat_ask(body: Mapping[str, Any], policy: Policy) -> Ask:
+def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -> Ask:
     """The Ask that ``body`` spells. Raises InvalidField."""
-    request = structure(
-        ChatRequest, body, refuse_unknown=policy.strict_fields == "true", checks=_checks(policy)
-    )
+    request = structure(ChatRequest, body, refuse_unknown=refuse_unknown, checks=_checks(policy))
     offered = shown(map(nested, body.get("tools") or ()), request.tool_choice)
     settings = request.chat_template_kwargs or {}
     conversation = Conversation(

@@ -88,10 +88,10 @@ class CompletionRequest:
     best_of: fields.One = None
 
 
-def completion_ask(body: Mapping[str, object], policy: Policy) -> Ask:
+def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown: bool) -> Ask:
     """The Ask that ``body`` spells. Raises InvalidField."""
     checks: dict[str, Check] = {"prompt": _vocabulary_check(policy.vocabulary)}
-    request = structure(CompletionRequest, body, refuse_unknown=policy.strict_fields == "true", checks=checks)
+    request = structure(CompletionRequest, body, refuse_unknown=refuse_unknown, checks=checks)
     return Ask(
         prompt=request.prompt,
         model=request.model,
@@ -186,10 +186,11 @@ class CompletionsAdapter:
     path: ClassVar[str] = "/v1/completions"
     prompt_param: ClassVar[str] = "prompt"
     request: ClassVar[type] = CompletionRequest
+    closed: ClassVar[bool] = False
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of CompletionRequest. Raises InvalidField."""
-        return completion_ask(body, policy)
+        return completion_ask(body, policy, refuse_unknown=fields.refuses_unknown(policy, closed=self.closed))
 
     def encoder(self, ask: Ask, identity: Identity) -> Encoder:
         """Chunks for one turn."""

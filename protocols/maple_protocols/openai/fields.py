@@ -131,6 +131,11 @@ def session(own: str | None, policy: Policy, code: str | None = None) -> str | N
     return own or named
 
 
+def refuses_unknown(policy: Policy, *, closed: bool) -> bool:
+    """The deployment's word on unknown top-level fields, else the protocol's."""
+    return closed if policy.strict_fields == "auto" else policy.strict_fields == "true"
+
+
 def wants_usage(stream: bool, options: StreamOptions | None) -> bool:
     """Whether the stream is to end with the token counts; without a stream the options are ignored."""
     return stream and options is not None and options.include_usage

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from maple_protocols.adapter import Encoder, Fold, Identity, Policy
 from maple_protocols.ask import Ask
+from maple_protocols.openai.fields import refuses_unknown
 from maple_protocols.openai.responses_in import ResponsesRequest, responses_ask
 from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
 
@@ -18,10 +19,11 @@ class ResponsesAdapter:
     path: ClassVar[str] = "/v1/responses"
     prompt_param: ClassVar[str] = "input"
     request: ClassVar[type] = ResponsesRequest
+    closed: ClassVar[bool] = True
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of ResponsesRequest. Raises RequestError."""
-        return responses_ask(body, policy)
+        return responses_ask(body, policy, refuse_unknown=refuses_unknown(policy, closed=self.closed))
 
     def encoder(self, ask: Ask, identity: Identity) -> Encoder:
         """Events for one turn."""

@@ -141,12 +141,12 @@ class ResponsesRequest:
     previous_response_id: Annotated[str | None, Doc("Needs a response store.")] = None
 
 
-def responses_ask(body: Mapping[str, Any], policy: Policy) -> Ask:
+def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -> Ask:
     """The Ask that ``body`` spells. Raises InvalidField or StoreNotConfigured."""
     request = structure(
         ResponsesRequest,
         body,
-        refuse_unknown=policy.strict_fields != "false",
+        refuse_unknown=refuse_unknown,
         code=CODE,
         checks=_checks(policy),
     )
