@@ -1,0 +1,259 @@
+"""Real servers in their own processes: ``python -m maple`` on a free port, its log and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+WAIT = 60.0
+"""Seconds after which something that should have happened long ago is a failure."""
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One whole HTTP answer."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def frames(self) -> list[Any]:
+        """The data of a stream's events; ``[DONE]`` stays a string."""
+        blocks = self.body.decode().split("\n\n")
+        datas = [line[6:] for block in blocks for line in block.split("\n") if line.startswith("data: ")]
+        return [data if data == "[DONE]" else json.loads(data) for data in datas]
+
+
+class Client:
+    """One kept-alive connection."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Send ``body`` (bytes as they are, anything else as JSON) and read the whole answer."""
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"Content-Type": "application/json"} if body is not None else {}
+        self._connection.request(method, path, sent, {**given, **(headers or {})})
+        response = self._connection.getresponse()
+        return Answer(status=response.status, headers=response.headers, body=response.read())
+
+    def chat(self, text: str, **fields: object) -> Answer:
+        """Ask for a chat completion with one user message."""
+        body = {"messages": [{"role": "user", "content": text}], **fields}
+        return self.request("POST", "/v1/chat/completions", body)
+
+
+class Server:
+    """A server process. Its output is read as it appears, so that tests can wait for log events."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self._output = process.stdout
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, name="server-log", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._output:
+            with self._news:
+                self.lines.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The log's JSON lines."""
+        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+
+    def wait_for(self, event: str, count: int = 1, **facts: object) -> dict[str, Any]:
+        """The ``count``-th log line of that event with those facts, as soon as it is there."""
+
+        def found() -> list[dict[str, Any]]:
+            return [line for line in self.events if line["event"] == event and facts.items() <= line.items()]
+
+        with self._news:
+            here = self._news.wait_for(
+                lambda: len(found()) >= count or not self._reader.is_alive(), timeout=WAIT
+            )
+        matches = found()
+        assert here, f"no {event} {facts} in the log:\n{self.log}"
+        assert len(matches) >= count, f"ended without {event} {facts}:\n{self.log}"
+        return matches[count - 1]
+
+    @functools.cached_property
+    def port(self) -> int:
+        return int(self.wait_for("server.listening")["port"])
+
+    @property
+    def base_url(self) -> str:
+        """What the openai SDK is given."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def client(self) -> Client:
+        return Client(self.port)
+
+    def request(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        """One request on a connection of its own."""
+        with self.client() as client:
+            return client.request(
+                method, path, body, {key.replace("_", "-"): v for key, v in headers.items()}
+            )
+
+    def chat(self, text: str, **fields: object) -> Answer:
+        with self.client() as client:
+            return client.chat(text, **fields)
+
+    @contextlib.contextmanager
+    def raw(self, path: str, body: object) -> Iterator[socket.socket]:
+        """A connection on which one request has been sent, and nothing read yet."""
+        content = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT) as connection:
+            connection.sendall(head.encode() + f"Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            yield connection
+
+    def stats(self) -> dict[str, Any]:
+        """The counts of /v1/stats."""
+        counts: dict[str, Any] = self.request("GET", "/v1/stats?format=json").json
+        return counts
+
+    def wait_for_stats(self, **facts: int) -> dict[str, Any]:
+        """Ask for the counts again and again until they are so."""
+        deadline = time.monotonic() + WAIT
+        while not facts.items() <= (counts := self.stats()).items():
+            assert time.monotonic() < deadline, f"{facts} never came about: {counts}"
+        return counts
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(timeout=WAIT)
+        self._reader.join(timeout=WAIT)
+        self._output.close()
+        return code
+
+
+def _environment(settings: Mapping[str, str], cache: pathlib.Path) -> dict[str, str]:
+    """Our own variables without MAPLE_ ones, and what a test sets."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    fixed = {
+        "MAPLE_CACHE_DIR": str(cache),
+        "MAPLE_LOG_FORMAT": "json",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONSAFEPATH": "1",
+    }
+    return {**inherited, **fixed, **settings}
+
+
+def _start(flags: Sequence[str], settings: Mapping[str, str], folder: pathlib.Path) -> Server:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "maple", "--port", "0", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        cwd=folder,
+        env=_environment(settings, folder / "cache"),
+    )
+    return Server(process)
+
+
+def _finish(servers: Sequence[Server]) -> None:
+    """Stop what still runs. Every server has to end well and without a traceback."""
+    codes = [server.stop() for server in servers]
+    for server, code in zip(servers, codes, strict=True):
+        assert code == 0, server.log
+        assert "Traceback" not in server.log, server.log
+
+
+StartServer = Callable[..., Server]
+
+
+@contextlib.contextmanager
+def _starter(folder: pathlib.Path) -> Iterator[StartServer]:
+    servers: list[Server] = []
+
+    def start(*flags: str, ready: bool = True, settings: Mapping[str, str] | None = None) -> Server:
+        server = _start(flags, settings or {}, folder)
+        servers.append(server)
+        if ready:
+            server.wait_for("server.ready")
+        return server
+
+    try:
+        yield start
+    finally:
+        try:
+            _finish(servers)
+        finally:
+            for server in servers:
+                server.process.kill()
+
+
+@pytest.fixture
+def start_server(tmp_path: pathlib.Path) -> Iterator[StartServer]:
+    """``start_server(*flags, settings={...}, ready=True)``: a server that ends, checked, with the test."""
+    with _starter(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def start_session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """The same for servers that many tests share; stopped and checked when all tests are done."""
+    with _starter(tmp_path_factory.mktemp("servers")) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def demo_server(start_session_server: StartServer) -> Server:
+    """The model that comes with the package."""
+    return start_session_server("--demo")
+
+
+@pytest.fixture
+def write_script(tmp_path: pathlib.Path) -> Callable[..., str]:
+    """``write_script(line, …)``: a file for --scripted; returns its path."""
+
+    def write(*lines: Mapping[str, object]) -> str:
+        path = tmp_path / "script.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        return str(path)
+
+    return write
