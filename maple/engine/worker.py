@@ -214,14 +214,17 @@ class _EngineThread:
         return None
 
     def _serve(self, scheduler: Scheduler[JobTicket]) -> None:
-        while not self._closing.is_set():
+        working = True
+        while working and not self._closing.is_set():
             self._receive(scheduler)
-            if scheduler.idle:
-                continue
-            report = scheduler.step()
-            self._post(self._engine.on_step, report)
-            if report.broken:
-                return
+            if not scheduler.idle:
+                working = self._step(scheduler)
+
+    def _step(self, scheduler: Scheduler[JobTicket]) -> bool:
+        """Run a step and report it, keeping nothing of it; whether there should be another."""
+        report = scheduler.step()
+        self._post(self._engine.on_step, report)
+        return not report.broken
 
     def _receive(self, scheduler: Scheduler[JobTicket]) -> None:
         """Take what has arrived; with nothing to run, wait for something to arrive."""

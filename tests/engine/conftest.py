@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pathlib
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import attrs
+import numpy as np
+import numpy.typing as npt
 import pytest
+import structlog
+import tokenizers
+
+from maple.engine.api import Job, Sampling, Served
+from maple.engine.cache import CacheHandle, CachePool
+from maple.engine.detokenize import TokenBytes
+from maple.engine.runner import LoadedEngine, SequenceSlice
+
+EOS = 2
+VOCABULARY = 512
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -14,5 +31,133 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(function):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
-    asyncio.run(asyncio.wait_for(function(**arguments), 60), debug=False)
+    asyncio.run(asyncio.wait_for(function(**arguments), 60))
     return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_logs() -> None:
+    """Tracebacks without the colours and locals that take a second to render."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
+
+
+@attrs.define(eq=False)
+class ToyStore:
+    """The ids themselves stand for their keys and values."""
+
+    ids: list[int] = attrs.Factory(list)
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * len(self.ids)
+
+
+class ToyRunner:
+    """A language model of one line: logits are drawn from a generator seeded with all ids so far.
+
+    It holds the scheduler to the runner's contract, and records the sizes of every step's slices. ``prefix``
+    are prompt ids that a new sequence finds computed already.
+    """
+
+    def __init__(self, prefix: Sequence[int] = ()) -> None:
+        self.pool = CachePool(ToyStore)
+        self.steps: list[list[tuple[int, int]]] = []
+        self._prefix = list(prefix)
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.pool.nbytes
+
+    def open(self, owner: str, prompt_ids: Sequence[int]) -> CacheHandle[ToyStore]:
+        handle = self.pool.open(owner, prompt_ids)
+        handle.store.ids.extend(self._prefix)
+        return attrs.evolve(handle, reused=len(self._prefix))
+
+    def step(self, slices: Sequence[SequenceSlice]) -> list[npt.NDArray[np.float32] | None]:
+        self.steps.append([(one.start, len(one.ids)) for one in slices])
+        return [self._run(one) for one in slices]
+
+    def close(self, cache: CacheHandle[Any]) -> None:
+        cache.store.ids.clear()
+
+    def _run(self, one: SequenceSlice) -> npt.NDArray[np.float32] | None:
+        assert one.ids
+        assert one.start == one.cache.store.length
+        one.cache.store.ids.extend(one.ids)
+        return self.logits(one.cache.store.ids) if one.want_logits else None
+
+    def logits(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        seed = zlib.crc32(np.array(ids).tobytes())
+        return (np.random.default_rng(seed).standard_normal(VOCABULARY) * 3).astype(np.float32)
+
+
+class DictatedRunner(ToyRunner):
+    """Makes every sequence continue with the given ids, in turn."""
+
+    def __init__(self, *ids: int) -> None:
+        super().__init__()
+        self._dictated = ids
+        self.prompt_tokens = 1
+
+    def logits(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        row = np.zeros(VOCABULARY, np.float32)
+        row[self._dictated[len(ids) - self.prompt_tokens]] = 1
+        return row
+
+
+@pytest.fixture(scope="session")
+def golden_tokenizer(golden_folder: pathlib.Path) -> tokenizers.Tokenizer:
+    """The golden checkpoints' tokenizer: 512 ids, 0 and 2 end a text."""
+    return tokenizers.Tokenizer.from_file(str(golden_folder / "mlx-2bit" / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def load_toy(
+    golden_folder: pathlib.Path, golden_tokenizer: tokenizers.Tokenizer
+) -> Callable[..., LoadedEngine]:
+    """Dress a toy runner as a loaded engine."""
+    token_bytes = TokenBytes(golden_tokenizer)
+    served = Served(
+        folder=golden_folder / "mlx-2bit",
+        vocabulary=VOCABULARY,
+        max_model_len=4096,
+        eos_token_ids=(EOS,),
+        generation_defaults={},
+        device="cpu",
+        dtype="toy",
+        attention="toy",
+        load_seconds=0.0,
+    )
+
+    def load(runner: ToyRunner) -> LoadedEngine:
+        return LoadedEngine(
+            runner=runner, served=served, token_bytes=token_bytes, token_ids=np.arange(VOCABULARY)
+        )
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def toy_runner() -> type[ToyRunner]:
+    return ToyRunner
+
+
+@pytest.fixture(scope="session")
+def dictated_runner() -> type[DictatedRunner]:
+    return DictatedRunner
+
+
+@pytest.fixture(scope="session")
+def make_job() -> Callable[..., Job]:
+    """A job with short defaults: greedy, up to eight ids."""
+
+    def make(prompt_ids: Sequence[int] = (5, 17, 300), **changes: Any) -> Job:
+        fields: dict[str, Any] = {"max_tokens": 8, "sampling": Sampling(temperature=0), **changes}
+        return Job(request_id="request", prompt_ids=tuple(prompt_ids), **fields)
+
+    return make
