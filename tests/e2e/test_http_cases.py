@@ -18,7 +18,6 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "limit8": {"MAPLE_MAX_NEW_TOKENS_LIMIT": "8"},
 }
 CASES = [json.loads(line) for line in CASES_FILE.read_text(encoding="utf-8").splitlines()]
-LATER = pytest.mark.xfail(reason="the responses protocol is not there yet", strict=True)
 ServerOf = Callable[[str], Any]
 
 
@@ -51,13 +50,7 @@ def at(document: Any, path: str) -> Any:
     return document
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case["name"], marks=LATER if case["path"] == "/v1/responses" else ())
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_case(server_of: ServerOf, case: Mapping[str, Any]) -> None:
     """The answer has the status, the error, the values and the headers that the line tells."""
     answer = send(server_of(case["server"]), case)
