@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from typing import TextIO
 
 import structlog
@@ -42,6 +43,18 @@ def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:
         )
     )
     _route_stdlib(handler, level.upper())
+
+
+def traceback_text(error: BaseException) -> str:
+    """Where an error came from, without what it says: the words of a KeyError may be a prompt."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return "\ncaused\n".join(
+        "".join(traceback.format_tb(each.__traceback__)) + type(each).__qualname__ for each in reversed(chain)
+    )
 
 
 def _route_stdlib(handler: logging.Handler, level: str) -> None:

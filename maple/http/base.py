@@ -156,7 +156,7 @@ class JsonHandler(Exchange):
         self.write_refusal(self.refusal_of(error))
         asked_first = "Expect" in self.request.headers
         if self._body_expected and (asked_first or self._declared_length() > SMALL_BODY):
-            self.set_header("Connection", "close")
+            self.close_after()
         if asked_first or not self._body_expected:
             self.finish()
             return

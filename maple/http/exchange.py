@@ -18,6 +18,7 @@ from maple.http.errors import UNEXPECTED, MethodNotAllowed, Refusal, refusal
 from maple.http.origin import cors_headers, remote_address, remote_scheme
 from maple.http.services import Services
 from maple.http.wire import encode_json
+from maple.logs import traceback_text
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +45,7 @@ class Exchange(RequestHandler):
         """Whether the whole answer was sent while the body was still on its way."""
         self.settled = False
         """Whether the exchange is over and has been logged."""
+        self._last_answer = False
         self.maple.request_opened()
 
     @property
@@ -78,9 +80,7 @@ class Exchange(RequestHandler):
 
     def refusal_of(self, error: BaseException) -> Refusal:
         """The answer to any exception; those raised on purpose have their own."""
-        if isinstance(
-            error, HTTPError
-        ):  # Tornado's: for methods that it has never heard of, and nothing else
+        if isinstance(error, HTTPError):  # Tornado's own, for methods that it has never heard of
             error = self.wrong_method() if error.status_code == 405 else error
         return refusal(error, prompt_param=self.prompt_param) or UNEXPECTED
 
@@ -88,11 +88,19 @@ class Exchange(RequestHandler):
         """What a method that this route lacks is refused with."""
         return MethodNotAllowed(", ".join(self.methods))
 
+    def close_after(self) -> None:
+        """Make this the connection's last answer, and say so; before headers are written."""
+        self._last_answer = True
+        self.set_header("Connection", "close")
+        self.request.headers.pop("Connection", None)  # where Tornado would read a wish to keep it
+
     def write_refusal(self, found: Refusal) -> None:
         """Put an error into the answer, which is not finished by it."""
         self.set_status(found.status)
         for name, value in found.headers.items():
             self.set_header(name, value)
+        if "Connection" in found.headers:
+            self.close_after()
         content = encode_json(found.body.as_wire())
         self.set_header("Content-Length", len(content))
         self.write(content)
@@ -110,9 +118,11 @@ class Exchange(RequestHandler):
         value: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Log what nobody meant to happen, with its traceback."""
+        """Log what nobody meant to happen, with where it happened."""
         if value is not None and refusal(value) is None and not isinstance(value, HTTPError):
-            log.error("http.crash", request_id=self.request_id, route=self.route, exc_info=value)
+            log.error(
+                "http.crash", request_id=self.request_id, route=self.route, exception=traceback_text(value)
+            )
 
     def decode_argument(self, value: bytes, name: str | None = None) -> str:
         """Path groups and query values may hold any bytes; what they must be is checked where it matters."""
@@ -122,10 +132,10 @@ class Exchange(RequestHandler):
         """No answer of this server is worth a conditional request."""
 
     def on_finish(self) -> None:
-        """The answer has been handed to the socket; close that where the answer says so."""
+        """The answer has been handed to the socket; close that where it was said to be the last."""
         self._settle(self.get_status())
         stream = self.connection.stream
-        if self._headers.get("Connection") == "close" and not stream.closed():
+        if self._last_answer and not stream.closed():
             stream.write(b"").add_done_callback(lambda _: stream.close())
 
     def on_connection_close(self) -> None:

@@ -135,6 +135,7 @@ class GenerateHandler(JsonHandler):
             self.services.metrics.turn_finished(times)
 
     def _log_in_band(self, error: Exception) -> None:
-        """The access line will say 200. A traceback only for what nobody meant to happen."""
-        unexpected = None if refusal(error) else error
-        log.error("http.stream_failed", route=self.route, reason=type(error).__name__, exc_info=unexpected)
+        """The access line will say 200."""
+        if refusal(error) is None:
+            self.log_exception(type(error), error, error.__traceback__)
+        log.warning("http.stream_failed", route=self.route, reason=type(error).__name__)

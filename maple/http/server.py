@@ -50,7 +50,7 @@ class RunningServer:
 
     def __init__(self, application: MapleApplication, server: HTTPServer, most: int) -> None:
         self.application = application
-        self._server = server
+        self.server = server
         self._acceptor = Acceptor(server, application.services.limits, most)
         self._sockets: list[socket.socket] = []
         self._stop_accepting: list[Callable[[], None]] = []
@@ -78,7 +78,7 @@ class RunningServer:
     async def close(self) -> None:
         """Stop listening and close every connection, whatever is under way."""
         self._stop_listening()
-        await self._server.close_all_connections()
+        await self.server.close_all_connections()
 
     def _stop_listening(self) -> None:
         for stop in self._stop_accepting:

@@ -131,9 +131,7 @@ class SseWriter:
         handler.set_header("Cache-Control", "no-cache")
         handler.set_header("X-Accel-Buffering", "no")
         if handler.request.version == "HTTP/1.0":
-            handler.set_header(
-                "Connection", "close"
-            )  # nothing else tells such a client where the stream ends
+            handler.close_after()  # nothing else tells such a client where the stream ends
         handler.connection.stream.set_nodelay(True)
         self._opened = True
         self._put(self._encoder.opening())

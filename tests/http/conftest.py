@@ -119,9 +119,11 @@ def read_to_end(raw: socket.socket) -> bytes:
 def read_until(raw: socket.socket, marker: bytes) -> bytes:
     """What arrives up to and including a marker, and perhaps more."""
     found = bytearray()
-    while marker not in found:
+    looked = 0
+    while found.find(marker, looked) < 0:
+        looked = max(0, len(found) - len(marker))
         chunk = raw.recv(65536)
-        assert chunk, f"closed before {marker!r}: {bytes(found)!r}"
+        assert chunk, f"closed before {marker!r}: {bytes(found[-1000:])!r}"
         found += chunk
     return bytes(found)
 

@@ -1,0 +1,140 @@
+"""A client that leaves: its job is dropped at once, at every stage, and counted once."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from maple.engine.admission import QueueLimits
+from maple.engine.script import Recording
+from maple.http.services import Limits
+
+if TYPE_CHECKING:
+    from tests.http.conftest import LiveServer, Serve
+
+ENDLESS = Recording(pieces=tuple("abcdefghij" * 1000), delay_ms=10)
+SLOW_START = Recording(pieces=("x",), delay_ms=3_000_000)
+CHAT = "/v1/chat/completions"
+
+
+def reset(raw: socket.socket) -> None:
+    """Close with a reset instead of an orderly end."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.close()
+
+
+def leave(raw: socket.socket) -> None:
+    raw.close()
+
+
+def hang_up_halfway(raw: socket.socket) -> None:
+    """Close the sending side only: nothing more will be asked, so nobody is there."""
+    raw.shutdown(socket.SHUT_WR)
+
+
+def counts(server: LiveServer) -> tuple[int, int, int]:
+    stats = server.engine.stats()
+    return stats.running, stats.waiting, stats.cancelled
+
+
+@pytest.mark.parametrize("go", [leave, reset, hang_up_halfway])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("recording", [ENDLESS, SLOW_START], ids=["decode", "before the first token"])
+def test_leaving_frees_the_slot_and_is_counted_once(serve: Serve, recording, stream: bool, go) -> None:
+    """While tokens come and before the first; streaming or not; however the connection ends."""
+    server = serve(recording)
+    with server.send(server.request_bytes(CHAT, server.chat_body(stream=stream))) as raw:
+        server.until(lambda: server.engine.stats().running == 1)
+        go(raw)
+        server.until_idle()
+        server.settle()
+    assert counts(server) == (0, 0, 1)
+    assert server.metric('maple_requests_total{route="/v1/chat/completions",status="499"}') == 1
+    assert server.metric("maple_requests_cancelled_total") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_leaving_the_queue_costs_no_slot_and_no_prefill(serve: Serve, stream: bool) -> None:
+    """A waiter that goes is dropped; the one that runs is not disturbed."""
+    server = serve(ENDLESS, queue=QueueLimits(slots=1, depth=1))
+    with server.open_stream() as first:
+        server.read_until(first, b"data:")
+        with server.send(server.request_bytes(CHAT, server.chat_body("no", stream=stream))):
+            server.until(lambda: server.engine.stats().waiting == 1)
+            prompt_tokens = server.engine.stats().prompt_tokens
+        server.until(lambda: server.engine.stats().waiting == 0)
+        assert counts(server) == (1, 0, 1)
+        assert server.engine.stats().prompt_tokens == prompt_tokens
+        assert server.read_until(first, b"data:")
+
+
+def test_leaving_after_the_status_line_in_the_queue(serve: Serve) -> None:
+    """A long wait has sent headers and pings; going then is noticed as well."""
+    server = serve(ENDLESS, queue=QueueLimits(slots=1, depth=1), limits=Limits(ping_seconds=0.05))
+    with server.open_stream() as first:
+        server.read_until(first, b"data:")
+        with server.open_stream() as second:
+            server.read_until(second, b": ping")
+        server.until(lambda: server.engine.stats().waiting == 0)
+        assert counts(server) == (1, 0, 1)
+
+
+def test_the_access_line_of_a_client_that_left_says_so(serve: Serve, log_lines) -> None:
+    """Status 499, once, and no traceback."""
+    server = serve(ENDLESS)
+    with server.open_stream() as raw:
+        server.read_until(raw, b"data:")
+    server.until_idle()
+    server.settle()
+    lines = log_lines()
+    assert [line["status"] for line in lines if line["event"] == "http.request"] == [499]
+    assert not [line for line in lines if "exception" in line]
+
+
+def test_an_answer_that_was_finished_in_time_is_not_a_cancellation(server: LiveServer) -> None:
+    """Closing after the end is what clients do."""
+    assert server.chat().status == 200
+    assert server.chat(stream=True).status == 200
+    server.settle()
+    assert counts(server) == (0, 0, 0)
+
+
+def test_200_clients_that_leave_cost_nothing_that_stays(serve: Serve) -> None:
+    """Memory, threads, descriptors, tasks and timers are where they were."""
+    server = serve(ENDLESS, queue=QueueLimits(slots=4, depth=16))
+    process = psutil.Process()
+
+    def visit(number: int) -> None:
+        with server.send(server.request_bytes(CHAT, server.chat_body(stream=number % 2 == 0))) as raw:
+            server.until(lambda: server.engine.stats().running >= 1)
+            (reset if number % 3 == 0 else leave)(raw)
+        server.until_idle()
+
+    for number in range(50):
+        visit(number)
+    before = _footprint(server, process)
+    for number in range(200):
+        visit(number)
+    after = _footprint(server, process)
+    assert after[0] <= before[0] + 4 * 2**20
+    assert after[1:] == before[1:]
+    assert counts(server) == (0, 0, 250)
+
+
+def _footprint(server: LiveServer, process: psutil.Process) -> tuple[int, int, int, int]:
+    server.settle()
+    server.until(lambda: not server.running.server._connections)
+    gc.collect()
+    return process.memory_info().rss, threading.active_count(), process.num_fds(), _tasks(server)
+
+
+def _tasks(server: LiveServer) -> int:
+    import asyncio
+
+    return server.call(lambda: len(asyncio.all_tasks()))

@@ -1,0 +1,191 @@
+"""Server-sent events: headers, order, pings, when the status line goes out, and failures in band."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from maple.engine.admission import QueueLimits
+from maple.engine.script import Recording
+from maple.http.services import Limits
+
+if TYPE_CHECKING:
+    from tests.http.conftest import LiveServer, Serve
+
+FOREVER = Recording(match="forever", pieces=tuple("abcdefghij" * 100), delay_ms=20)
+HELLO = Recording(pieces=("Thinking.", "</think>", "\n\nHello", " world", "!"))
+BROKEN = Recording(match="break", pieces=("</think>", "He"), finish="error")
+QUICK = Limits(ping_seconds=0.1)
+
+
+@contextlib.contextmanager
+def occupied(server: LiveServer) -> Iterator[socket.socket]:
+    """Someone else's endless stream holds the only slot."""
+    with server.open_stream("forever") as raw:
+        server.read_until(raw, b"data:")
+        yield raw
+
+
+def test_a_stream_has_the_headers_that_keep_proxies_from_holding_it(server: LiveServer) -> None:
+    """No cache, no buffering, and its own type."""
+    headers = server.chat(stream=True).headers
+    assert headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert headers["Cache-Control"] == "no-cache"
+    assert headers["X-Accel-Buffering"] == "no"
+
+
+def test_the_order_of_a_chat_stream(server: LiveServer) -> None:
+    """Role, reasoning, content, finish, usage, [DONE]; one id and created throughout."""
+    events = server.chat(stream=True, stream_options={"include_usage": True}).events
+    assert events[-1] == "[DONE]"
+    deltas = [event["choices"][0]["delta"] for event in events[:-2]]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    kinds = [next(iter(delta)) for delta in deltas[1:-1]]
+    assert kinds == sorted(kinds, reverse=True)
+    assert "".join(delta.get("content", "") for delta in deltas) == "Hello world!"
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "Thinking."
+    assert deltas[-1] == {}
+    assert events[-3]["choices"][0]["finish_reason"] == "stop"
+    assert events[-2]["choices"] == []
+    assert events[-2]["usage"]["completion_tokens"] == 5
+    assert len({(event["id"], event["created"]) for event in events[:-1]}) == 1
+
+
+def test_events_are_separated_by_one_blank_line_and_nothing_else(server: LiveServer) -> None:
+    """The bytes are what every SSE reader expects."""
+    text = server.chat(stream=True).body.decode()
+    assert text.endswith("data: [DONE]\n\n")
+    assert all(block.startswith("data: ") for block in text.removesuffix("\n\n").split("\n\n"))
+    assert "\r" not in text
+
+
+def test_the_stream_folds_to_the_whole_answer(server: LiveServer) -> None:
+    """For a plain answer here; for every recorded output, cut everywhere, in test_outputs_over_http."""
+    message = server.chat().json["choices"][0]["message"]
+    deltas = [event["choices"][0]["delta"] for event in server.chat(stream=True).events[:-1]]
+    assert message["content"] == "".join(delta.get("content", "") for delta in deltas)
+    assert message["reasoning_content"] == "".join(delta.get("reasoning_content", "") for delta in deltas)
+
+
+def test_a_piece_goes_out_as_soon_as_it_is_there(serve: Serve) -> None:
+    """The first words arrive while the rest is an hour away."""
+    server = serve(Recording(pieces=("</think>", "first", "second"), delay_ms=50))
+    with server.open_stream() as raw:
+        seen = server.read_until(raw, b"first")
+        assert b"second" not in seen
+
+
+def test_completions_stream_too(serve: Serve) -> None:
+    """One writer for all protocols."""
+    answer = serve(Recording(pieces=("a", "b"))).post("/v1/completions", {"prompt": "x", "stream": True})
+    assert "".join(event["choices"][0]["text"] for event in answer.events[:-1]) == "ab"
+    assert answer.events[-1] == "[DONE]"
+
+
+def test_http_1_0_gets_an_unchunked_stream_that_ends_with_the_connection(server: LiveServer) -> None:
+    """There is no other way to tell such a client where it ends, whatever it asked for."""
+    request = server.request_bytes("/v1/chat/completions", server.chat_body(stream=True), Connection="keep-alive")
+    with server.send(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1)) as raw:
+        answer = server.read_to_end(raw)
+    assert b"Transfer-Encoding" not in answer
+    assert answer.endswith(b"data: [DONE]\n\n")
+
+
+def test_the_status_line_waits_for_the_slot(serve: Serve) -> None:
+    """While the job queues and the wait is short, not a byte is sent: a refusal could still be a true status."""
+    server = serve(FOREVER, HELLO, queue=QueueLimits(slots=1, depth=1))
+    with occupied(server) as first, server.open_stream("hi") as second:
+        server.until(lambda: server.engine.stats().waiting == 1)
+        second.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            second.recv(1)
+        first.close()
+        second.settimeout(20)
+        assert b"[DONE]" in server.read_until(second, b"[DONE]")
+
+
+def test_the_status_line_goes_out_after_a_long_wait_and_pings_follow(serve: Serve) -> None:
+    """Then the queue is told by comments, and the stream is whole once the slot is there."""
+    server = serve(FOREVER, HELLO, queue=QueueLimits(slots=1, depth=1), limits=QUICK)
+    with occupied(server) as first, server.open_stream("hi") as second:
+        seen = server.read_until(second, b": ping\n\n")
+        assert seen.startswith(b"HTTP/1.1 200 OK\r\n")
+        first.close()
+        assert b"Hello" in server.read_until(second, b"[DONE]")
+
+
+def test_a_refusal_after_the_status_line_is_told_in_band(serve: Serve) -> None:
+    """A queue timeout after a long wait: one error event, then [DONE], and no finish chunk."""
+    queue = QueueLimits(slots=1, depth=1, timeout=0.3)
+    server = serve(FOREVER, HELLO, queue=queue, limits=QUICK)
+    with occupied(server):
+        answer = server.chat(stream=True)
+    assert answer.status == 200
+    assert answer.events[-2]["error"]["code"] == "engine_overloaded"
+    assert answer.events[-1] == "[DONE]"
+    assert not any(event["choices"][0]["finish_reason"] for event in answer.events[:-2])
+
+
+def test_silence_is_broken_by_comments_in_decode_too(serve: Serve) -> None:
+    """Every ping_seconds without a byte, and no reader takes them for events."""
+    server = serve(Recording(pieces=("</think>", "a", "b"), delay_ms=250), limits=QUICK)
+    answer = server.chat(stream=True)
+    assert answer.body.count(b": ping\n\n") >= 3
+    assert [e["choices"][0]["delta"].get("content") for e in answer.events[1:-2]] == ["a", "b"]
+
+
+def test_a_stream_that_is_not_silent_gets_no_comments(serve: Serve) -> None:
+    """Pieces come more often than pings would."""
+    server = serve(Recording(pieces=("</think>", *"abcdefghij"), delay_ms=20), limits=QUICK)
+    assert b": ping" not in server.chat(stream=True).body
+
+
+def test_a_failure_after_the_status_line_is_one_error_event_then_done(serve: Serve, log_lines) -> None:
+    """What had been sent stays, no finish chunk pretends that all is well, and the log says so."""
+    server = serve(BROKEN, HELLO)
+    events = server.chat("break", stream=True).events
+    assert events[-2] == {
+        "error": {"message": "generation failed", "type": "server_error", "param": None, "code": None}
+    }
+    assert events[-1] == "[DONE]"
+    assert not any(event["choices"][0]["finish_reason"] for event in events[:-2])
+    server.settle()
+    failed = next(line for line in log_lines() if line["event"] == "http.stream_failed")
+    assert (failed["reason"], bool(failed["request_id"])) == ("GenerationFailed", True)
+
+
+def test_a_slow_reader_gets_everything_and_keeps_the_rest_waiting(serve: Serve) -> None:
+    """Backpressure: what the client does not take is not piled up in the writer."""
+    server = serve(Recording(pieces=("</think>", *("x" * 10_000 for _ in range(2000)))))
+    with server.open_stream() as raw:
+        server.read_until(raw, b"data:")
+        server.until_idle()
+        held = server.call(lambda: _largest_write_buffer(server))
+        assert held < 256 * 1024
+        answer = server.read_until(raw, b"[DONE]")
+    assert answer.count(b"x" * 10_000) > 1950
+
+
+def _largest_write_buffer(server: LiveServer) -> int:
+    return max(len(each.stream._write_buffer) for each in server.running.server._connections)
+
+
+def test_the_first_byte_of_a_stream_is_quick(server: LiveServer) -> None:
+    """A loose bound on a shared machine; the benchmark holds the figure."""
+    server.chat(stream=True)
+    best = min(_time_to_first_byte(server) for _ in range(5))
+    assert best < 0.05
+
+
+def _time_to_first_byte(server: LiveServer) -> float:
+    started = time.perf_counter()
+    with server.open_stream() as raw:
+        raw.recv(1)
+        took = time.perf_counter() - started
+        server.read_until(raw, b"[DONE]")
+    return took
