@@ -284,7 +284,7 @@ async def test_two_hundred_leaving_clients_leave_nothing_behind(running: Any, ma
         assert (stats.running, stats.waiting, stats.cancelled, stats.kv_bytes) == (0, 0, 200, 0)
         assert threading.active_count() == threads
         gc.collect()
-        assert not [thing for thing in gc.get_objects() if isinstance(thing, JobTicket)]
+        assert not [thing for thing in gc.get_objects() if type(thing) is JobTicket]
 
 
 async def test_a_broken_step_fails_its_sequences_and_the_engine_goes_on(
