@@ -16,8 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-
-import attrs
+from typing import NamedTuple
 
 __all__ = ["LIBRARY_NAME", "CompilerMissing", "build", "sources"]
 
@@ -45,9 +44,8 @@ class CompilerMissing(RuntimeError):
     """No C++ compiler was found; the message says what to install."""
 
 
-@attrs.frozen(kw_only=True)
-class Unit:
-    """One translation unit and its flags."""
+class Unit(NamedTuple):
+    """One translation unit and its flags. (setup.py reads this file where nothing but Python is installed.)"""
 
     source: pathlib.Path
     flags: tuple[str, ...]
