@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from maple_plugins.events import ContentDelta, ReasoningDelta
 
 from maple_protocols.adapter import (
-    Done,
     FinishReason,
     Frame,
     Identity,
@@ -43,6 +42,13 @@ def envelope(prefix: str, kind: str, identity: Identity) -> JsonObject:
     }
 
 
+def ending(finish: Frame, usage: Usage, head: JsonObject, ask: Ask) -> Sequence[Frame]:
+    """The finish chunk, and the usage chunk if it was asked for."""
+    if not ask.include_usage:
+        return (finish,)
+    return finish, Frame(data={**head, "choices": [], "usage": usage_body(usage)})
+
+
 def call_body(call: NumberedCall) -> JsonObject:
     """One call as ``message.tool_calls`` holds it."""
     function: JsonObject = {"name": call.name, "arguments": call.arguments}
@@ -71,7 +77,8 @@ class ChatEncoder:
             case NumberedCall():
                 return (self._chunk({"tool_calls": [{"index": event.index, **call_body(event)}]}),)
             case _:
-                return self._end(event)
+                finish = self._chunk({}, event.finish)
+                return ending(finish, event.usage, self._envelope, self._ask)
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
         """The error event; no finish chunk follows it."""
@@ -80,12 +87,6 @@ class ChatEncoder:
     def closing(self) -> Sequence[Frame]:
         """``[DONE]``."""
         return (DONE,)
-
-    def _end(self, done: Done) -> Sequence[Frame]:
-        finish = self._chunk({}, done.finish)
-        if not self._ask.include_usage:
-            return (finish,)
-        return finish, Frame(data={**self._envelope, "choices": [], "usage": usage_body(done.usage)})
 
     def _chunk(self, delta: JsonObject, finish: FinishReason | None = None) -> Frame:
         choice: JsonObject = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

@@ -22,7 +22,7 @@ from maple_protocols.adapter import (
 from maple_protocols.ask import Ask, RawIds, RawText
 from maple_protocols.errors import ErrorBody
 from maple_protocols.openai import fields
-from maple_protocols.openai.chat_out import DONE, envelope, usage_body
+from maple_protocols.openai.chat_out import DONE, ending, envelope, usage_body
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
 from maple_protocols.strict import Check, structure
 
@@ -126,7 +126,7 @@ class CompletionEncoder:
     def event(self, event: TurnEvent) -> Sequence[Frame]:
         """One chunk a text; for Done the finish chunk, and the usage chunk if it was asked for."""
         if isinstance(event, Done):
-            return self._end(event)
+            return ending(self._chunk("", event.finish), event.usage, self._envelope, self._ask)
         return (self._chunk(_raw_text(event)),)
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
@@ -136,12 +136,6 @@ class CompletionEncoder:
     def closing(self) -> Sequence[Frame]:
         """``[DONE]``."""
         return (DONE,)
-
-    def _end(self, done: Done) -> Sequence[Frame]:
-        finish = self._chunk("", done.finish)
-        if not self._ask.include_usage:
-            return (finish,)
-        return finish, Frame(data={**self._envelope, "choices": [], "usage": usage_body(done.usage)})
 
     def _chunk(self, piece: str, finish: FinishReason | None = None) -> Frame:
         return Frame(data={**self._envelope, "choices": [_choice(piece, finish)]})
