@@ -101,7 +101,7 @@ def check(adapter: GenerationAdapter, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("adapter", "seed"), SEEDS, ids=["chat", "completions", "responses"])
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_a_body_with_anything_anywhere_is_taken_or_refused(
     adapter: GenerationAdapter, seed: dict[str, Any], data: st.DataObject
@@ -112,7 +112,7 @@ def test_a_body_with_anything_anywhere_is_taken_or_refused(
 
 
 @pytest.mark.parametrize(("adapter", "seed"), SEEDS, ids=["chat", "completions", "responses"])
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_a_body_with_anything_in_any_field_is_taken_or_refused(
     adapter: GenerationAdapter, seed: dict[str, Any], data: st.DataObject
@@ -122,7 +122,7 @@ def test_a_body_with_anything_in_any_field_is_taken_or_refused(
     check(adapter, {**seed, **data.draw(st.dictionaries(st.sampled_from(names) | texts, values, max_size=3))})
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=300)
 @given(data=st.data())
 def test_mutated_bytes_are_an_object_or_invalid_json(data: st.DataObject) -> None:
     """Bytes cut, doubled or replaced anywhere are read as an object or refused as invalid_json."""
