@@ -157,9 +157,10 @@ class JsonHandler(Exchange):
         asked_first = "Expect" in self.request.headers
         if self._body_expected and (asked_first or self._declared_length() > SMALL_BODY):
             self.close_after()
-        if asked_first or not self._body_expected:
+        if asked_first:
             self.finish()
-            return
+        if asked_first or not self._body_expected:
+            return  # without a body, the verb finishes: sooner would cost the connection
         self.flush()
         self._timer = asyncio.get_running_loop().call_later(
             self.services.limits.linger_seconds, self._hang_up

@@ -43,7 +43,7 @@ class PatientStream(IOStream):
 
     def expect_request(self) -> None:
         """Headers are due: at once on a new connection, else within so long of their first byte."""
-        if self._fresh:
+        if self._fresh or self._read_buffer_size:
             self._fresh = False
             self._arm_header_timer()
         else:

@@ -109,6 +109,8 @@ class Exchange(RequestHandler):
         """Answer an exception that left a handler."""
         raised = kwargs.get("exc_info")
         error = raised[1] if isinstance(raised, tuple) else None
+        if isinstance(error, HTTPError):
+            self.close_after()  # as Tornado will, since it did not get to read the body
         self.write_refusal(self.refusal_of(error) if isinstance(error, BaseException) else UNEXPECTED)
         self.finish()
 

@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 SPARE_DESCRIPTORS = 128
 """Descriptors kept for weights, logs, sockets that are turned away and the like."""
+BACKLOG = 1024
+"""Connections that may wait to be accepted: a burst should not have to knock twice."""
 NO_LIMIT = 1 << 62
 """Tornado's own cap on bodies would answer with a bare 400: ours is applied while the body is read."""
 
@@ -109,7 +111,7 @@ def listen(services: Services, settings: Settings) -> RunningServer:
     )
     running = RunningServer(application, server, _affordable(settings.max_connections))
     try:
-        running.start(bind_sockets(settings.port, settings.host))
+        running.start(bind_sockets(settings.port, settings.host, backlog=BACKLOG))
     except OSError as error:
         reason = os.strerror(error.errno) if isinstance(error.errno, int) and error.errno > 0 else str(error)
         raise AddressUnusable(settings.host, settings.port, reason) from None

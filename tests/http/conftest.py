@@ -16,6 +16,12 @@ from typing import Any, TypeVar
 
 import attrs
 import pytest
+from maple_plugins.parsers.maple_tools import MapleToolParser
+from maple_plugins.parsers.think import ThinkParser
+from maple_protocols.adapter import Adapter
+from maple_protocols.openai.chat import ChatAdapter
+from maple_protocols.openai.completions import CompletionsAdapter
+from maple_protocols.openai.models import ModelsAdapter
 
 from maple import logs
 from maple.engine.admission import QueueLimits
@@ -28,12 +34,6 @@ from maple.metrics import Metrics
 from maple.prompt import PromptEncoder, PromptPool
 from maple.settings import Settings
 from maple.turn import ParserPair, TurnDefaults, Turns
-from maple_plugins.parsers.maple_tools import MapleToolParser
-from maple_plugins.parsers.think import ThinkParser
-from maple_protocols.adapter import Adapter
-from maple_protocols.openai.chat import ChatAdapter
-from maple_protocols.openai.completions import CompletionsAdapter
-from maple_protocols.openai.models import ModelsAdapter
 
 T = TypeVar("T")
 WAIT = 20.0
@@ -142,6 +142,7 @@ class LiveServer:
         self.services = services
         self._settings = settings
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._held = contextlib.ExitStack()
         self._stop: asyncio.Event
         self.loop: asyncio.AbstractEventLoop
         self.running: RunningServer
@@ -173,6 +174,7 @@ class LiveServer:
         await self.engine.close()
 
     def close(self) -> None:
+        self._held.close()
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(WAIT)
@@ -246,6 +248,10 @@ class LiveServer:
         raw = self.socket()
         raw.sendall(data)
         return raw
+
+    def hold(self, raw: socket.socket) -> None:
+        """Keep a raw connection open until the server is closed."""
+        self._held.callback(raw.close)
 
     def metric(self, sample: str) -> float:
         """The value of one sample line of /metrics, 0 where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
 import struct
@@ -116,25 +117,21 @@ def test_200_clients_that_leave_cost_nothing_that_stays(serve: Serve) -> None:
             (reset if number % 3 == 0 else leave)(raw)
         server.until_idle()
 
+    def held() -> tuple[int, int, int]:
+        return threading.active_count(), process.num_fds(), len(asyncio.all_tasks())
+
     for number in range(50):
         visit(number)
-    before = _footprint(server, process)
+    server.settle()
+    server.until(lambda: not server.running.server._connections)
+    before, memory = server.call(held), _memory(process)
     for number in range(200):
         visit(number)
-    after = _footprint(server, process)
-    assert after[0] <= before[0] + 4 * 2**20
-    assert after[1:] == before[1:]
+    server.until(lambda: held() == before)
+    assert _memory(process) <= memory + 4 * 2**20
     assert counts(server) == (0, 0, 250)
 
 
-def _footprint(server: LiveServer, process: psutil.Process) -> tuple[int, int, int, int]:
-    server.settle()
-    server.until(lambda: not server.running.server._connections)
+def _memory(process: psutil.Process) -> int:
     gc.collect()
-    return process.memory_info().rss, threading.active_count(), process.num_fds(), _tasks(server)
-
-
-def _tasks(server: LiveServer) -> int:
-    import asyncio
-
-    return server.call(lambda: len(asyncio.all_tasks()))
+    return process.memory_info().rss

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
+from maple_protocols.adapter import Policy
+from maple_protocols.ask import Ask
+from maple_protocols.openai.chat import ChatAdapter
 
 from maple.engine.admission import QueueLimits
 from maple.engine.script import Recording
 from maple.http.services import Limits
-from maple_protocols.adapter import Policy
-from maple_protocols.ask import Ask
-from maple_protocols.openai.chat import ChatAdapter
 
 if TYPE_CHECKING:
     from tests.http.conftest import Answer, LiveServer, Serve
@@ -39,7 +39,12 @@ def test_400_a_wrong_field_has_its_path_and_no_code(server: LiveServer) -> None:
 
 def test_400_an_unknown_field_is_an_invalid_parameter_where_fields_are_strict(serve: Serve) -> None:
     """MAPLE_STRICT_FIELDS=true refuses what the default ignores."""
-    assert facts(serve(strict_fields="true").chat(frobnicate=1)) == (400, INVALID, "frobnicate", "invalid_parameter")
+    assert facts(serve(strict_fields="true").chat(frobnicate=1)) == (
+        400,
+        INVALID,
+        "frobnicate",
+        "invalid_parameter",
+    )
     assert serve().chat(frobnicate=1).status == 200
 
 
@@ -185,7 +190,9 @@ def test_415_a_body_that_is_not_json(server: LiveServer, headers: dict[str, str]
     assert facts(answer) == (415, INVALID, None, "unsupported_media_type")
 
 
-@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"])
+@pytest.mark.parametrize(
+    "media_type", ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"]
+)
 def test_parameters_of_the_media_type_are_fine(server: LiveServer, media_type: str) -> None:
     """And so is its case."""
     assert server.post(CHAT, server.chat_body(), {"Content-Type": media_type}).status == 200

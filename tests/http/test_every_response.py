@@ -91,9 +91,7 @@ def test_any_other_request_id_is_replaced_by_a_uuid4(server: LiveServer, offered
         ("OPTIONS", "/healthz", 204),
     ],
 )
-def test_every_answer_carries_a_request_id(
-    server: LiveServer, method: str, path: str, status: int
-) -> None:
+def test_every_answer_carries_a_request_id(server: LiveServer, method: str, path: str, status: int) -> None:
     """Also refusals, preflights and methods that nobody has heard of."""
     body = server.chat_body() if method == "POST" else None
     answer = server.request(method, path, body, {"X-Request-Id": "mine"})
@@ -139,7 +137,11 @@ def test_a_wrong_method_is_405_with_the_exact_allow(
 ) -> None:
     """Allow is "GET, HEAD", "POST" or "DELETE"; OPTIONS is answered and never listed."""
     answer = server.request(method, path)
-    assert (answer.status, answer.error["code"], answer.headers["Allow"]) == (405, "method_not_allowed", allow)
+    assert (answer.status, answer.error["code"], answer.headers["Allow"]) == (
+        405,
+        "method_not_allowed",
+        allow,
+    )
 
 
 @pytest.mark.parametrize("path", GET_ROUTES)

@@ -89,7 +89,9 @@ def test_completions_stream_too(serve: Serve) -> None:
 
 def test_http_1_0_gets_an_unchunked_stream_that_ends_with_the_connection(server: LiveServer) -> None:
     """There is no other way to tell such a client where it ends, whatever it asked for."""
-    request = server.request_bytes("/v1/chat/completions", server.chat_body(stream=True), Connection="keep-alive")
+    request = server.request_bytes(
+        "/v1/chat/completions", server.chat_body(stream=True), Connection="keep-alive"
+    )
     with server.send(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1)) as raw:
         answer = server.read_to_end(raw)
     assert b"Transfer-Encoding" not in answer
