@@ -25,6 +25,7 @@ _NUMBER_RUN = re.compile(r"[-+.eE0-9]*")
 _WORDS = {"t": "rue", "f": "alse", "n": "ull"}
 _CLOSERS = {"{": "}", "[": "]"}
 _VALUE_STARTS = '{["-0123456789tfn'
+_FIRST = {"{": '"}', "[": _VALUE_STARTS + "]"}
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 ScanState = Literal["open", "complete", "broken"]
@@ -32,12 +33,25 @@ ScanState = Literal["open", "complete", "broken"]
 
 def skip_spaces(text: str, at: int) -> int:
     """The first position from ``at`` on that holds no JSON white space."""
-    return _run_end(_SPACES, text, at)
+    return run_end(_SPACES, text, at)
 
 
-def _run_end(run: re.Pattern[str], text: str, at: int) -> int:
+def run_end(run: re.Pattern[str], text: str, at: int) -> int:
+    """Where a match from ``at`` on ends; ``at`` itself where there is none."""
     match = run.match(text, at)
     return at if match is None else match.end()
+
+
+def prose(stops: str) -> re.Pattern[str]:
+    """Matches text in which no object or array can begin and none of the ``stops`` occurs.
+
+    It looks one character beyond each bracket: a cheap first step over text that is mostly no JSON.
+    """
+    hopeless = "|".join(
+        f"{re.escape(bracket)}(?=[^{re.escape(_FIRST[bracket] + WHITE_SPACE)}])" for bracket in _FIRST
+    )
+    plain = f"[^{re.escape(stops)}{{\\[]*+"
+    return re.compile(f"{plain}(?:(?:{hopeless}){plain})*+")
 
 
 @attrs.frozen
@@ -55,7 +69,7 @@ class JsonScan:
         self._length = 1
         self._shift = 0
         self._stack = [_Container(bracket, 0)]
-        self._expected = '"}' if bracket == "{" else _VALUE_STARTS + "]"
+        self._expected = _FIRST[bracket]
         self._step: Callable[[str, int], int] = self._structure
         self._due = ""
         self._digits: list[str] = []
@@ -141,7 +155,7 @@ class JsonScan:
             return self._break(at)
         self._stack.append(_Container(bracket, at + self._shift))
         self._in_key = bracket == "{"
-        self._expected = '"}' if self._in_key else _VALUE_STARTS + "]"
+        self._expected = _FIRST[bracket]
         return at + 1
 
     def _close(self, at: int) -> int:
@@ -161,7 +175,7 @@ class JsonScan:
         self._step = self._structure
 
     def _in_string(self, text: str, at: int) -> int:
-        at = _run_end(_PLAIN, text, at)
+        at = run_end(_PLAIN, text, at)
         if at == len(text):
             return at
         if text[at] == "\\":
@@ -203,7 +217,7 @@ class JsonScan:
         return at + 1
 
     def _in_number(self, text: str, at: int) -> int:
-        end = _run_end(_NUMBER_RUN, text, at)
+        end = run_end(_NUMBER_RUN, text, at)
         self._digits.append(text[at:end])
         if end == len(text):
             return end

@@ -10,11 +10,12 @@ import attrs
 from maple_plugins.blocks import Block, BlockEnd, BlockToolParser
 from maple_plugins.events import ModelFinish, ToolCall
 from maple_plugins.json_calls import call_key, read_call
-from maple_plugins.json_scan import JsonScan
+from maple_plugins.json_scan import JsonScan, prose, run_end
 from maple_plugins.spans import MarkerSearch
 
 OPENER = "<tool_call>"
 CLOSER = "</tool_call>"
+_PROSE = prose(OPENER[0])
 
 
 class TagBlock(Block):
@@ -96,9 +97,11 @@ class JsonBlock(TagBlock):
         return super().close(finish)
 
     def _between(self, text: str, at: int) -> tuple[int, BlockEnd | None]:
-        found = self._search.feed(text, at)
+        passed = at if self._search.held else run_end(_PROSE, text, at)
+        self._raw.append(text[at:passed])
+        found = self._search.feed(text, passed)
         self._raw.append(found.before)
-        if found.marker == "{" or found.marker == "[":
+        if found.marker in ("{", "["):
             self._value = JsonScan(found.marker)
         elif found.marker is not None:
             return found.end, self._ended_by(found.marker)
