@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from maple.model.cache import KVCache, new_cache
 from maple.model.configuration import MapleConfig
-from maple.model.load import LoadCancelled, LoadedModel, LoadError, LoadOptions, LoadProgress, MapleModelError, load
+from maple.model.load import (
+    LoadCancelled,
+    LoadedModel,
+    LoadError,
+    LoadOptions,
+    LoadProgress,
+    MapleModelError,
+    load,
+)
 from maple.model.modeling import MapleForCausalLM, MapleModel
 from maple.model.register import register
 

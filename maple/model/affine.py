@@ -1,6 +1,8 @@
-"""Tables quantised to four bits with a scale and a bias per group of columns, as MLX writes embeddings and head."""
+"""Tables of four-bit codes with a scale and a bias per group of columns: MLX's embeddings and head."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import attrs
 import torch
@@ -15,8 +17,11 @@ _BLOCK_ROWS = 512  # rows expanded at a time, so that the scratch stays in cache
 class AffineTensor:
     """A matrix w[r, k] = scale[r, g] * code[r, k] + bias[r, g] with g = k // group.
 
-    codes: uint8 [rows, in / 2], two codes a byte, the one of the lower index in the lower bits: the bytes of MLX's
-    little-endian 32-bit words; scales, biases: floating [rows, in / group].
+    Product and sum are each rounded to the dtype of the scales, as MLX does it: the weights are defined by
+    that.
+
+    codes: uint8 [rows, in / 2], two codes a byte, the one of the lower index in the lower bits: the bytes of
+    MLX's little-endian 32-bit words; scales, biases: floating [rows, in / group].
     """
 
     codes: torch.Tensor
@@ -33,42 +38,52 @@ class AffineTensor:
         """Bytes held by codes, scales and biases."""
         return self.codes.nbytes + self.scales.nbytes + self.biases.nbytes
 
+    def to(self, device: torch.device | str) -> AffineTensor:
+        """The same table on `device`."""
+        return AffineTensor(self.codes.to(device), self.scales.to(device), self.biases.to(device))
+
     def rows(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Dense rows [..., in] of ids [...], computed in fp32 and rounded once."""
-        codes = self.codes[ids].unsqueeze(-1)
-        wide = torch.cat((codes & 15, codes >> 4), dim=-1).flatten(-2).float()
-        grouped = wide.unflatten(-1, (self.scales.shape[-1], -1))
-        dense = grouped * self.scales[ids].float().unsqueeze(-1) + self.biases[ids].float().unsqueeze(-1)
-        return dense.flatten(-2).to(dtype)
+        """Dense rows [..., in] of ids [...]."""
+        flat = ids.flatten()
+        part = AffineTensor(self.codes[flat], self.scales[flat], self.biases[flat])
+        return part.dense(dtype).view(*ids.shape, -1)
 
     def dense(self, dtype: torch.dtype) -> torch.Tensor:
-        """The dense matrix [rows, in], expanded a block of rows at a time."""
+        """The dense matrix [rows, in]."""
         out = torch.empty(self.shape, dtype=dtype, device=self.codes.device)
-        for block in torch.arange(self.shape[0], device=self.codes.device).split(_BLOCK_ROWS):
-            out[block[0] : block[-1] + 1] = self.rows(block, dtype)
+        for rows, halves in self._halves(self.scales.dtype):
+            out[rows] = halves.transpose(-1, -2).flatten(-2)
         return out
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times this matrix, transposed, in fp32 [..., rows].
-
-        The biases meet the sum of x over each group, so that only the scales touch every weight.
-        """
-        groups = self.scales.shape[1]
-        wide = x.float()
-        sums = wide.unflatten(-1, (groups, -1)).sum(-1)
-        halves = wide.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+        """`x [..., in]` times this matrix, transposed, in fp32 [..., rows]."""
+        permuted = x.float().unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
         out = torch.empty((*x.shape[:-1], self.shape[0]), dtype=torch.float32, device=x.device)
-        for start in range(0, self.shape[0], _BLOCK_ROWS):
-            block = slice(start, start + _BLOCK_ROWS)
-            product = torch.nn.functional.linear(halves, self._scaled_halves(block, groups))
-            out[..., block] = product + torch.nn.functional.linear(sums, self.biases[block].float())
+        for rows, halves in self._halves(torch.float32):
+            out[..., rows] = torch.nn.functional.linear(permuted, halves.flatten(-2))
         return out
 
-    def _scaled_halves(self, block: slice, groups: int) -> torch.Tensor:
-        """scale * code, fp32 [rows, in], the even columns before the odd ones."""
-        codes = self.codes[block]
-        wide = torch.empty((codes.shape[0], 2, codes.shape[1]), dtype=torch.float32, device=codes.device)
-        wide[:, 0] = codes & 15
-        wide[:, 1] = codes >> 4
-        scales = self.scales[block].float()[:, None, :, None]
-        return wide.view(codes.shape[0], 2, groups, -1).mul_(scales).view(codes.shape[0], -1)
+    def _halves(self, dtype: torch.dtype) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Blocks of rows and their weights [rows, 2, in / 2]: the even columns, then the odd ones.
+
+        Interleaving them costs as much as all the rest, so whoever can permutes the activations instead. A
+        block is
+        valid until the next one is asked for: fresh memory for each would be faulted in by the kernel every
+        time.
+        """
+        groups, width = self.scales.shape[1], self.codes.shape[1]
+        shape = (min(_BLOCK_ROWS, self.shape[0]), 2, width)
+        codes = torch.empty(shape, dtype=torch.uint8, device=self.codes.device)
+        exact = torch.empty(shape, dtype=self.scales.dtype, device=self.codes.device)
+        wide = exact if dtype == exact.dtype else torch.empty(shape, dtype=dtype, device=self.codes.device)
+        for start in range(0, self.shape[0], _BLOCK_ROWS):
+            rows = slice(start, min(start + _BLOCK_ROWS, self.shape[0]))
+            block = slice(0, rows.stop - start)
+            torch.bitwise_and(self.codes[rows], 15, out=codes[block, 0])
+            torch.bitwise_right_shift(self.codes[rows], 4, out=codes[block, 1])
+            exact[block] = codes[block]
+            grouped = exact[block].unflatten(-1, (groups, -1))
+            grouped.mul_(self.scales[rows, None, :, None]).add_(self.biases[rows, None, :, None])
+            if wide is not exact:
+                wide[block] = exact[block]
+            yield rows, wide[block]

@@ -1,7 +1,7 @@
 """The KV cache of one sequence: appended chunk by chunk, cut back to any length it still covers.
 
-The caches that Transformers ships keep only `window - 1` keys on a sliding layer, so a sequence can never be cut back
-behind its window. These layers keep more, and show attention no more than it may see.
+The caches that Transformers ships keep only `window - 1` keys on a sliding layer, so a sequence can never be
+cut back behind its window. These layers keep more, and show attention no more than it may see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from maple.model.configuration import SLIDING, MapleConfig
 
 __all__ = ["CannotTruncateError", "KVCache", "KVLayer", "new_cache"]
 
-_GROWTH = 256  # positions: the least a buffer grows by, and what a bounded history may overshoot before it is shifted
+# Positions: the least a buffer grows by, and by how much a bounded history may overshoot.
+_GROWTH = 256
 
 
 class CannotTruncateError(ValueError):
@@ -27,11 +28,12 @@ class CannotTruncateError(ValueError):
         self.shortest = shortest
 
 
-class KVLayer(CacheLayerMixin):  # type: ignore[misc]
-    """Keys and values [batch, KV heads, capacity, head dim] of one layer, positions `start .. length - 1` filled.
+class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
+    """Keys and values [batch, KV heads, capacity, head dim] of one layer, positions `start .. length - 1`
+    filled.
 
-    `window` is None on a full layer. `history` bounds how many positions behind the window a sliding layer keeps for
-    being cut back; None keeps all.
+    `window` is None on a full layer. `history` bounds how many positions behind the window a sliding layer
+    keeps for being cut back; None keeps all.
     """
 
     is_croppable = True
@@ -107,7 +109,7 @@ class KVLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Forget everything and free the buffers."""
-        self.keys = self.values = None
+        del self.keys, self.values
         self.is_initialized = False
         self.start = self.length = 0
 
@@ -151,7 +153,7 @@ def _moved(buffer: torch.Tensor, stored: slice, needed: int) -> torch.Tensor:
     return larger
 
 
-class KVCache(Cache):  # type: ignore[misc]
+class KVCache(Cache):  # type: ignore[misc] # untyped base
     """One `KVLayer` a decoder layer; also a Transformers `Cache`, so that `generate` takes it."""
 
     layers: list[KVLayer]
@@ -185,8 +187,8 @@ class KVCache(Cache):  # type: ignore[misc]
 def new_cache(config: MapleConfig, *, history: int | None = None) -> KVCache:
     """An empty cache for one sequence of `config`'s model.
 
-    `history` bounds how far behind its window a sliding layer can be cut back, in tokens, and with it what a long
-    sequence costs; None keeps everything.
+    `history` bounds how far behind its window a sliding layer can be cut back, in tokens, and with it what a
+    long sequence costs; None keeps everything.
     """
     windows = (config.sliding_window if kind == SLIDING else None for kind in config.layer_types)
     return KVCache([KVLayer(window, history) for window in windows])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ _SIZES = (
     "sliding_window",
 )
 
-# Variants that a config could ask for and that no Maple has; computing them as if they were Maple would be silently wrong.
+# Variants that a config could ask for and that no Maple has: computing on as if they were would be wrong.
 _FIXED: Mapping[str, object] = {
     "hidden_act": "silu",
     "first_k_dense_replace": 0,
@@ -39,8 +40,10 @@ _FIXED: Mapping[str, object] = {
 }
 
 
-class MapleConfig(PreTrainedConfig):
+class MapleConfig(PreTrainedConfig):  # type: ignore[misc] # untyped base
     """Shape and constants of a Maple; the defaults are Maple-Preview's own.
+
+    Empty `layer_types` mean its pattern, every fourth layer full.
 
     Raises `ValueError` with one line that names the field for any value that is not a Maple.
     """
@@ -63,7 +66,7 @@ class MapleConfig(PreTrainedConfig):
     partial_rotary_factor: float = 0.5
     max_position_embeddings: int = 131072
     sliding_window: int = 512
-    layer_types: list[str] | None = None
+    layer_types: list[str] = dataclasses.field(default_factory=list)
     hidden_act: str = "silu"
     first_k_dense_replace: int = 0
     use_qk_norm: bool = True
@@ -82,7 +85,8 @@ class MapleConfig(PreTrainedConfig):
         kwargs.pop("auto_map", None)
         self._read_rope(kwargs.pop("rope_parameters", None), kwargs.pop("rope_scaling", None))
         self._check_values()
-        if self.layer_types is None:
+        self._check_tokens()
+        if not self.layer_types:
             self.layer_types = [FULL if i % 4 == 3 else SLIDING for i in range(self.num_hidden_layers)]
         self._check_shape()
         super().__post_init__(**kwargs)
@@ -113,10 +117,20 @@ class MapleConfig(PreTrainedConfig):
                 raise ValueError(f"{name} must be a positive number, not {value!r}")
         for name, expected in _FIXED.items():
             if getattr(self, name) != expected:
-                raise ValueError(f"{name} must be {expected!r}, as in every Maple, not {getattr(self, name)!r}")
+                raise ValueError(
+                    f"{name} must be {expected!r}, as in every Maple, not {getattr(self, name)!r}"
+                )
+
+    def _check_tokens(self) -> None:
+        for name in ("eos_token_id", "pad_token_id", "bos_token_id"):
+            value = getattr(self, name)
+            ids = value if isinstance(value, list) else [] if value is None else [value]
+            for token in ids:
+                if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.vocab_size:
+                    raise ValueError(f"{name} must be a token id below {self.vocab_size}, not {token!r}")
 
     def _check_shape(self) -> None:
-        types = self.layer_types
+        types: object = self.layer_types
         if not isinstance(types, list) or any(kind not in (FULL, SLIDING) for kind in types):
             raise ValueError(f"layer_types must be a list of {FULL!r} and {SLIDING!r}")
         if len(types) != self.num_hidden_layers:

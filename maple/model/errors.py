@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ["LoadCancelled", "LoadError", "MapleModelError"]
 
+_LONGEST = 400
+
 
 class MapleModelError(Exception):
     """Base of all errors that leave this package on purpose; `str(e)` is one line fit for a user."""
@@ -12,8 +14,14 @@ class MapleModelError(Exception):
 class LoadError(MapleModelError):
     """The source cannot be loaded.
 
-    The line names the tensor, field or file at fault, by the folder's last name and never by an absolute path.
+    The line names the tensor, field or file at fault, by the folder's last name and never by an absolute
+    path. It is made one line of bounded length here, since names in it may come from a file that nobody has
+    vouched for.
     """
+
+    def __init__(self, message: str) -> None:
+        line = " ".join(message.split())
+        super().__init__(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")
 
 
 class LoadCancelled(MapleModelError):

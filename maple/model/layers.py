@@ -1,6 +1,7 @@
 """Maple's layers up to and including attention, and its output head.
 
-Where a step says fp32, the trained forward pass computes it so; each is rounded once to the activations' dtype.
+Where a step says fp32, the trained forward pass computes it so; each is rounded once to the activations'
+dtype.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class MapleRMSNorm(nn.Module):
 
 
 def add_residual(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x + y in fp32, rounded once to the dtype of x."""
+    """The sum in fp32, rounded once to the dtype of x."""
     return (x.float() + y.float()).to(x.dtype)
 
 
 def rotary_tables(config: MapleConfig, position_ids: torch.Tensor) -> RotaryTables:
-    """Cosines and sines, fp32 [batch, 1, tokens, rotary_dim / 2], of the angles position * theta^(-2i / rotary_dim)."""
+    """Cosines and sines, fp32 [batch, 1, tokens, rotary_dim / 2], of position * theta^(-2i / rotary_dim)."""
     half = config.rotary_dim // 2
     exponent = torch.arange(half, dtype=torch.float32, device=position_ids.device) / half
     angles = position_ids[:, None, :, None].float() * config.rope_theta**-exponent
@@ -50,7 +51,7 @@ def rotary_tables(config: MapleConfig, position_ids: torch.Tensor) -> RotaryTabl
 
 
 def rotate(x: torch.Tensor, tables: RotaryTables) -> torch.Tensor:
-    """Turn dims (i, i + rotary_dim / 2) of [batch, heads, tokens, head_dim]; dims from rotary_dim on pass unchanged."""
+    """Turn dims (i, i + rotary_dim / 2) of [batch, heads, tokens, head_dim]; later dims pass unchanged."""
     cos, sin = tables
     half = cos.shape[-1]
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
@@ -78,7 +79,12 @@ class MapleAttention(nn.Module):
         self.k_norm = MapleRMSNorm(dim, config.rms_norm_eps)
 
     def forward(
-        self, x: torch.Tensor, rotary: RotaryTables, mask: torch.Tensor | None, cache: Cache | None, **kwargs: Any
+        self,
+        x: torch.Tensor,
+        rotary: RotaryTables,
+        mask: torch.Tensor | None,
+        cache: Cache | None,
+        **kwargs: Any,
     ) -> torch.Tensor:
         """[batch, tokens, hidden] to the same shape; appends this layer's keys and values to `cache`."""
         heads = (*x.shape[:-1], -1, self.head_dim)
@@ -89,9 +95,12 @@ class MapleAttention(nn.Module):
             q, k = rotate(q, rotary), rotate(k, rotary)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_idx)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)  # noqa: SLF001
-        out, _ = attend(self, q, k, v, mask, scaling=self.scaling, sliding_window=self.sliding_window, **kwargs)
-        return self.o_proj(out.reshape(*x.shape[:-1], -1))
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
+        out, _ = attend(
+            self, q, k, v, mask, scaling=self.scaling, sliding_window=self.sliding_window, **kwargs
+        )
+        projected: torch.Tensor = self.o_proj(out.reshape(*x.shape[:-1], -1))
+        return projected
 
 
 def eager_attention(
@@ -123,8 +132,12 @@ class MapleHead(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., hidden] to fp32 [..., vocabulary]."""
-        if self.weight.dtype == torch.float32:
-            return nn.functional.linear(x.float(), self.weight)
+        if self.weight.dtype == torch.float32 or torch.is_grad_enabled():
+            return nn.functional.linear(x.float(), self.weight.float())
         # A converted copy of the whole matrix would cost more memory than the matrix itself.
-        blocks = [nn.functional.linear(x.float(), rows.float()) for rows in self.weight.split(_HEAD_BLOCK)]
-        return torch.cat(blocks, dim=-1)
+        wide = x.float()
+        out = torch.empty((*x.shape[:-1], self.weight.shape[0]), dtype=torch.float32, device=x.device)
+        scratch = torch.empty((_HEAD_BLOCK, x.shape[-1]), dtype=torch.float32, device=x.device)
+        for rows, logits in zip(self.weight.split(_HEAD_BLOCK), out.split(_HEAD_BLOCK, dim=-1), strict=True):
+            logits.copy_(nn.functional.linear(wide, scratch[: rows.shape[0]].copy_(rows)))
+        return out

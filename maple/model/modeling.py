@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -17,35 +16,22 @@ from transformers.modeling_utils import slice_logits_to_keep
 
 from maple.model.cache import new_cache
 from maple.model.configuration import FULL, SLIDING, MapleConfig
-from maple.model.layers import MapleAttention, MapleHead, MapleRMSNorm, RotaryTables, add_residual, rotary_tables
+from maple.model.layers import (
+    MapleAttention,
+    MapleHead,
+    MapleRMSNorm,
+    RotaryTables,
+    add_residual,
+    rotary_tables,
+)
+from maple.model.routing import MapleRouter, clamped_swiglu, sum_of_experts
 
-__all__ = ["MapleForCausalLM", "MapleModel", "MaplePreTrainedModel", "clamped_swiglu", "sum_of_experts"]
-
-
-class MapleRouter(nn.Module):
-    """Softmax over all experts, then the best k of them, renormalised; all in fp32."""
-
-    def __init__(self, config: MapleConfig) -> None:
-        super().__init__()
-        self.top_k = config.num_experts_per_tok
-        self.weight = nn.Parameter(torch.empty(config.num_experts, config.hidden_size))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[tokens, hidden] to expert ids [tokens, k] and their weights, fp32 [tokens, k]."""
-        scores = nn.functional.linear(x.float(), self.weight.float()).softmax(-1)
-        weights, experts = scores.topk(self.top_k, dim=-1)
-        return experts, weights / (weights.sum(-1, keepdim=True) + 1e-20)
-
-
-def clamped_swiglu(gate: torch.Tensor, up: torch.Tensor, limit: float) -> torch.Tensor:
-    """silu(min(gate, limit)) * clamp(up, -limit, limit) in fp32, rounded once."""
-    wide = nn.functional.silu(gate.float().clamp(max=limit)) * up.float().clamp(-limit, limit)
-    return wide.to(gate.dtype)
+__all__ = ["MapleExperts", "MapleForCausalLM", "MapleModel", "MaplePreTrainedModel"]
 
 
 @use_experts_implementation
 class MapleExperts(nn.Module):
-    """Dense experts, stacked as Transformers' grouped and batched matmuls want them: gate rows above up rows."""
+    """Dense experts, stacked as Transformers' grouped matmuls want them: gate rows above up rows."""
 
     def __init__(self, config: MapleConfig) -> None:
         super().__init__()
@@ -69,27 +55,6 @@ class MapleExperts(nn.Module):
         return sum_of_experts(self.run_expert, x, experts, weights)
 
 
-def sum_of_experts(
-    run: Callable[[int, torch.Tensor], torch.Tensor], x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    """Weighted sum of `run(expert, rows of x)` over each token's experts, in fp32, rounded once.
-
-    Tokens are grouped by expert, so that an expert's weights are read once however many tokens chose it. Every token
-    adds its experts in ascending order, whatever its neighbours are.
-    """
-    total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-    chosen, order = experts.flatten().sort(stable=True)
-    ids, counts = chosen.unique_consecutive(return_counts=True)
-    start = 0
-    for expert, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        slots = order[start : start + count]
-        tokens = slots // experts.shape[1]
-        out = run(expert, x[tokens]).float() * weights.flatten()[slots, None]
-        total.index_add_(0, tokens, out)
-        start += count
-    return total.to(x.dtype)
-
-
 class MapleMoE(nn.Module):
     """Router and experts of one layer."""
 
@@ -101,7 +66,8 @@ class MapleMoE(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, hidden] to the same shape."""
         rows = x.reshape(-1, x.shape[-1])
-        return self.experts(rows, *self.gate(rows)).view_as(x)
+        out: torch.Tensor = self.experts(rows, *self.gate(rows))
+        return out.view_as(x)
 
 
 class MapleDecoderLayer(nn.Module):
@@ -115,14 +81,19 @@ class MapleDecoderLayer(nn.Module):
         self.post_attention_layernorm = MapleRMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(
-        self, x: torch.Tensor, rotary: RotaryTables, mask: torch.Tensor | None, cache: Cache | None, **kwargs: Any
+        self,
+        x: torch.Tensor,
+        rotary: RotaryTables,
+        mask: torch.Tensor | None,
+        cache: Cache | None,
+        **kwargs: Any,
     ) -> torch.Tensor:
         """[batch, tokens, hidden] to the same shape."""
         x = add_residual(x, self.self_attn(self.input_layernorm(x), rotary, mask, cache, **kwargs))
         return add_residual(x, self.mlp(self.post_attention_layernorm(x)))
 
 
-class MaplePreTrainedModel(PreTrainedModel):
+class MaplePreTrainedModel(PreTrainedModel):  # type: ignore[misc] # untyped base
     """What Transformers wants to know of a Maple, bare or with its head."""
 
     config: MapleConfig
@@ -175,8 +146,8 @@ class MapleModel(MaplePreTrainedModel):
     ) -> MoeModelOutputWithPast:
         """Hidden states [batch, tokens, hidden] after the final norm.
 
-        `position_ids` default to the cache's length and on; `attention_mask` is a padding mask [batch, keys], or a
-        dict of ready masks by layer type.
+        `position_ids` default to the cache's length and on; `attention_mask` is a padding mask [batch, keys],
+        or a dict of ready masks by layer type.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass input_ids or inputs_embeds, and not both")
@@ -199,7 +170,7 @@ class MapleModel(MaplePreTrainedModel):
         return {FULL: create_causal_mask(**args), SLIDING: create_sliding_window_causal_mask(**args)}
 
 
-class MapleForCausalLM(MaplePreTrainedModel, GenerationMixin):
+class MapleForCausalLM(MaplePreTrainedModel, GenerationMixin):  # type: ignore[misc] # untyped base
     """Maple with its output head."""
 
     _tied_weights_keys: ClassVar[dict[str, str]] = {}
@@ -232,7 +203,8 @@ class MapleForCausalLM(MaplePreTrainedModel, GenerationMixin):
     ) -> MoeCausalLMOutputWithPast:
         """Logits, fp32 [batch, kept tokens, vocabulary], and the cache, grown by the tokens given.
 
-        `logits_to_keep` counts from the end, 0 keeps all; the other arguments are those of `MapleModel.forward`.
+        `logits_to_keep` counts from the end, 0 keeps all; the other arguments are those of
+        `MapleModel.forward`.
         """
         outputs = self.model(
             input_ids=input_ids,
@@ -244,5 +216,7 @@ class MapleForCausalLM(MaplePreTrainedModel, GenerationMixin):
             **kwargs,
         )
         logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
-        loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
+        loss = (
+            None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
+        )
         return MoeCausalLMOutputWithPast(loss=loss, logits=logits, cache=outputs.cache)

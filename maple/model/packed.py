@@ -1,4 +1,4 @@
-"""Modules that stand in for dense ones and keep their weights as they are stored: 2-bit, 4-bit, or another dtype."""
+"""Modules in place of dense ones that keep their weights as stored: 2-bit, 4-bit, or another dtype."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import torch
 from torch import nn
 
 from maple.model.affine import AffineTensor
-from maple.model.modeling import clamped_swiglu, sum_of_experts
+from maple.model.routing import clamped_swiglu, sum_of_experts
 from maple.model.ternary import TernaryTensor
 
-__all__ = ["AffineEmbedding", "AffineHead", "DenseMatrices", "PackedExperts", "PackedLinear", "StoredEmbedding"]
+__all__ = [
+    "AffineEmbedding",
+    "AffineHead",
+    "DenseMatrices",
+    "PackedExperts",
+    "PackedLinear",
+    "StoredEmbedding",
+]
 
 
 class Matrices(Protocol):
@@ -27,7 +34,7 @@ class Matrices(Protocol):
 
 @attrs.frozen(eq=False)
 class DenseMatrices:
-    """The fallback for a tensor with a row that is not ternary: stored as it came, converted when it is used."""
+    """The fallback for a tensor that is not ternary: kept as it came, converted when it is used."""
 
     weight: torch.Tensor
 
@@ -42,10 +49,13 @@ class DenseMatrices:
 class _Holder(nn.Module):
     """Keeps stacks of matrices in buffers, so that `.to(device)` and memory accounting see them."""
 
+    packed_tensors = 0
+
     def hold(self, name: str, matrices: TernaryTensor | DenseMatrices) -> None:
         parts = attrs.asdict(matrices, recurse=False)
         for field, tensor in parts.items():
             self.register_buffer(f"{name}_{field}", tensor)
+        self.packed_tensors += isinstance(matrices, TernaryTensor)
 
     def held(self, name: str) -> Matrices:
         if hasattr(self, f"{name}_codes"):
@@ -66,7 +76,7 @@ class PackedLinear(_Holder):
 
 
 class PackedExperts(_Holder):
-    """The experts of one layer; only those that a token chose are unpacked, once for all tokens that chose them."""
+    """The experts of one layer; those that tokens chose are unpacked, once for all tokens of an expert."""
 
     def __init__(
         self,
@@ -99,6 +109,7 @@ class StoredEmbedding(nn.Module):
     def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
+        self.weight: torch.Tensor
         self.answer_dtype = dtype
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -109,9 +120,11 @@ class StoredEmbedding(nn.Module):
 class _Affine(nn.Module):
     def __init__(self, table: AffineTensor) -> None:
         super().__init__()
-        self.register_buffer("codes", table.codes)
-        self.register_buffer("scales", table.scales)
-        self.register_buffer("biases", table.biases)
+        self.codes: torch.Tensor
+        self.scales: torch.Tensor
+        self.biases: torch.Tensor
+        for name in ("codes", "scales", "biases"):
+            self.register_buffer(name, getattr(table, name))
 
     @property
     def table(self) -> AffineTensor:

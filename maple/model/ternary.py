@@ -1,8 +1,9 @@
 """Rows that hold only -a, 0 and +a: verified, packed to two bits a weight, and multiplied.
 
-The layout of the packed bytes is known here and nowhere else: other modules see a `TernaryTensor` and its methods.
-Codes are `sign + 1`, four to a byte, the weight of the lowest index in the lowest bits. Sixteen of them are the
-little-endian 32-bit word of the MLX export, so that those files are used as they lie on the disk.
+The layout of the packed bytes is known here and nowhere else: other modules see a `TernaryTensor` and its
+methods. Codes are `sign + 1`, four to a byte, the weight of the lowest index in the lowest bits. Sixteen of
+them are the little-endian 32-bit word of the MLX export, so that those files are used as they lie on the
+disk.
 """
 
 from __future__ import annotations
@@ -12,8 +13,17 @@ from collections.abc import Iterator
 
 import attrs
 import torch
+from torch import nn
 
-__all__ = ["LAYOUT", "NonFiniteWeightError", "NotTernaryError", "TernaryTensor", "check_codes", "from_words", "pack"]
+__all__ = [
+    "LAYOUT",
+    "NonFiniteWeightError",
+    "NotTernaryError",
+    "TernaryTensor",
+    "check_codes",
+    "from_words",
+    "pack",
+]
 
 LAYOUT = "rows4"
 """Name of this layout, recorded with whatever is stored in it."""
@@ -47,6 +57,12 @@ class TernaryTensor:
     codes: torch.Tensor
     alpha: torch.Tensor
 
+    @classmethod
+    def empty(cls, shape: tuple[int, ...]) -> TernaryTensor:
+        """Room for a tensor of dense shape [..., out, in], to be filled by `__setitem__`."""
+        codes = torch.empty((*shape[:-1], shape[-1] // CODES_PER_BYTE), dtype=torch.uint8)
+        return cls(codes, torch.empty(shape[:-1], dtype=torch.bfloat16))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor, [..., out, in]."""
@@ -61,6 +77,10 @@ class TernaryTensor:
         """Part of the leading dimension, as a view."""
         return TernaryTensor(self.codes[index], self.alpha[index])
 
+    def __setitem__(self, index: int, part: TernaryTensor) -> None:
+        self.codes[index] = part.codes
+        self.alpha[index] = part.alpha
+
     def to(self, device: torch.device | str) -> TernaryTensor:
         """The same tensor on `device`."""
         return TernaryTensor(self.codes.to(device), self.alpha.to(device))
@@ -72,18 +92,21 @@ class TernaryTensor:
         """
         signs = _signs_by_plane(self.codes).to(x.dtype)
         planes = x.unflatten(-1, (-1, CODES_PER_BYTE)).transpose(-1, -2).flatten(-2)
-        return torch.nn.functional.linear(planes, signs).float().mul_(self.alpha.float()).to(x.dtype)
+        return nn.functional.linear(planes, signs).float().mul_(self.alpha.float()).to(x.dtype)
 
     def dense(self, dtype: torch.dtype) -> torch.Tensor:
         """The dense tensor [..., out, in]; exact when `dtype` holds alpha exactly."""
         signs = _signs_by_plane(self.codes).unflatten(-1, (CODES_PER_BYTE, -1)).transpose(-1, -2).flatten(-2)
-        return signs.to(dtype).mul_(self.alpha.to(dtype).unsqueeze(-1))
+        wide: torch.Tensor = signs.to(dtype)
+        return wide.mul_(self.alpha.to(dtype).unsqueeze(-1))
 
 
 def _signs_by_plane(codes: torch.Tensor) -> torch.Tensor:
-    """Signs [..., out, in] as int8, ordered by position within the byte first: k = 0, 4, 8, …, then 1, 5, 9, …
+    """Signs [..., out, in] as int8, ordered by position within the byte first: k = 0, 4, 8, …, then 1, 5, 9,
+    …
 
-    Undoing the byte order costs more than the whole unpacking; permuting the activations instead costs nothing.
+    Undoing the byte order costs more than the whole unpacking; permuting the activations instead costs
+    nothing.
     """
     width = codes.shape[-1]
     planes = torch.empty((*codes.shape[:-1], CODES_PER_BYTE * width), dtype=torch.uint8, device=codes.device)
@@ -100,15 +123,14 @@ def pack(weight: torch.Tensor) -> TernaryTensor:
     `NonFiniteWeightError`. A row of zeros is ternary with alpha 0, and -0.0 is a zero.
     """
     rows = weight.reshape(-1, weight.shape[-1])
-    codes = torch.empty((rows.shape[0], rows.shape[1] // CODES_PER_BYTE), dtype=torch.uint8)
-    alpha = torch.empty(rows.shape[0], dtype=torch.bfloat16)
-    for start, stop in _blocks(*rows.shape, _PACK_BLOCK):
-        _pack_block(rows[start:stop], codes[start:stop], alpha[start:stop], start)
+    packed = TernaryTensor.empty(tuple(rows.shape))
+    for start, stop in _blocks(rows.shape[0], rows.shape[1], _PACK_BLOCK):
+        _pack_block(rows[start:stop], packed[start:stop], start)
     leading = weight.shape[:-1]
-    return TernaryTensor(codes.view(*leading, -1), alpha.view(leading))
+    return TernaryTensor(packed.codes.view(*leading, -1), packed.alpha.view(leading))
 
 
-def _pack_block(rows: torch.Tensor, codes: torch.Tensor, alpha: torch.Tensor, first: int) -> None:
+def _pack_block(rows: torch.Tensor, into: TernaryTensor, first: int) -> None:
     bits = _bf16(rows, first).view(torch.int16)
     magnitude = bits & 0x7FFF  # of finite bf16 values the magnitudes sort like their bit patterns
     largest = magnitude.amax(-1, keepdim=True)
@@ -119,10 +141,10 @@ def _pack_block(rows: torch.Tensor, codes: torch.Tensor, alpha: torch.Tensor, fi
     if bool(odd.any()):
         raise NotTernaryError(first + int(odd.nonzero()[0]))
     signs = (bits >= 0).view(torch.uint8).mul_(2).masked_fill_(zero, 1)
-    # Four codes lie in the four bytes of one word; shifting them together leaves the packed byte at the bottom.
+    # Four codes lie in the bytes of one word; shifted together they leave the packed byte at the bottom.
     word = signs.view(torch.int32)
-    codes.copy_((word | word >> 6 | word >> 12 | word >> 18).bitwise_and_(0xFF))
-    alpha.copy_(largest.squeeze(-1).view(torch.bfloat16))
+    into.codes.copy_((word | word >> 6 | word >> 12 | word >> 18).bitwise_and_(0xFF))
+    into.alpha.copy_(largest.squeeze(-1).view(torch.bfloat16))
 
 
 def _bf16(rows: torch.Tensor, first: int) -> torch.Tensor:
@@ -138,7 +160,7 @@ def _bf16(rows: torch.Tensor, first: int) -> torch.Tensor:
 
 
 def from_words(words: torch.Tensor, alpha: torch.Tensor) -> TernaryTensor:
-    """View 32-bit words [..., out, in / 16] of two-bit codes, least significant first, as a `TernaryTensor`."""
+    """View 32-bit words [..., out, in / 16] of two-bit codes, lowest first, as a `TernaryTensor`."""
     if sys.byteorder != "little":  # pragma: no cover - no such machine runs torch wheels
         raise NotImplementedError("2-bit checkpoints are little-endian")
     return TernaryTensor(words.view(torch.uint8), alpha)

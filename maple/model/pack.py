@@ -1,0 +1,203 @@
+"""The pack cache: rows packed from a float checkpoint, kept on disk for the next start.
+
+One folder an entry, named by a key over everything that identifies the source's files:
+
+    packs/<key>/manifest.json            format, layout, the entry's own files
+    packs/<key>/packed-00.safetensors    <tensor>.codes and <tensor>.alpha
+
+Only what took work is stored. A two-bit checkpoint is mapped as it lies, so its entry holds no tensors and
+only says that its files were scanned; norms, router and tables always come from the source.
+
+An entry is written in a folder of another name, synced, and renamed: a reader sees all of it or none. A
+writer that dies leaves a folder whose lock is free, which the next writer removes. Bits that rot in place are
+not detected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import structlog
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from maple.model.errors import LoadError
+from maple.model.filelock import hold, is_free
+from maple.model.shards import Shard, ShardReader, read_json, read_shard
+from maple.model.ternary import LAYOUT, TernaryTensor
+
+__all__ = ["PackCache", "pack_key"]
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+LOCK = "lock"
+_TEMPORARY = ".writing-"
+_FILE_BYTES = 1 << 30  # a file of an entry is closed when it has grown to this
+
+log = structlog.get_logger("maple.model")
+
+
+def pack_key(shards: Sequence[Shard]) -> str:
+    """Name of a checkpoint's entry: over its files' names, sizes, header hashes, and times or hub hashes."""
+    files = [[shard.name, shard.size, shard.header_sha256, _identity(shard.path)] for shard in shards]
+    return hashlib.sha256(json.dumps([FORMAT, LAYOUT, files]).encode()).hexdigest()[:40]
+
+
+def _identity(path: pathlib.Path) -> str:
+    """The hub keeps a file under the hash of its content, and times there say only when it was fetched."""
+    target = path.resolve()
+    if path.is_symlink() and target.parent.name == "blobs":
+        return target.name
+    return str(target.stat().st_mtime_ns)
+
+
+class PackCache:
+    """The entries below one cache folder. What goes wrong here is logged and stops no load."""
+
+    def __init__(self, cache_dir: pathlib.Path) -> None:
+        self._root = cache_dir / "packs"
+
+    def find(self, key: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TernaryTensor] | None:
+        """The tensors of an entry, mapped, or None if there is no entry or it is not whole.
+
+        `shapes` are the dense shapes of the model's ternary tensors; an entry may hold any of them.
+        """
+        entry = self._root / key
+        if not entry.is_dir():
+            return None
+        try:
+            return _read_entry(entry, shapes)
+        except LoadError as e:
+            log.warning("pack.unusable", entry=key, reason=str(e))
+            return None
+
+    def store(self, key: str, tensors: Mapping[str, TernaryTensor], folder: pathlib.Path) -> bool:
+        """Write an entry for the checkpoint in `folder`; says whether one is there now."""
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        try:
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            free = shutil.disk_usage(self._root).free
+            if free < size + size // 16:
+                log.warning("pack.no_room", bytes=size, free=free)
+                return False
+            with self._workspace() as workspace:
+                _write_entry(workspace, tensors, folder)
+                self._publish(workspace, key)
+            self._drop_outdated(key, folder)
+        except (OSError, SafetensorError, LoadError) as e:
+            log.warning("pack.not_stored", entry=key, reason=getattr(e, "strerror", None) or str(e))
+            return False
+        log.info("pack.stored", entry=key, bytes=size, tensors=len(tensors))
+        return True
+
+    @contextlib.contextmanager
+    def _workspace(self) -> Iterator[pathlib.Path]:
+        """A locked folder of our own to write in; removed at the end unless it was renamed."""
+        with hold(self._root / LOCK):
+            self._remove_abandoned()
+            workspace = pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
+            lock = hold(workspace / LOCK)
+        with lock:
+            try:
+                yield workspace
+            finally:
+                shutil.rmtree(workspace, ignore_errors=True)
+
+    def _publish(self, workspace: pathlib.Path, key: str) -> None:
+        entry = self._root / key
+        with hold(self._root / LOCK):
+            if entry.exists():
+                # Another process was faster, or the entry was found unusable; ours is whole.
+                discarded = pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
+                entry.rename(discarded / "entry")
+                shutil.rmtree(discarded, ignore_errors=True)
+            workspace.rename(entry)
+            _sync(self._root)
+
+    def _remove_abandoned(self) -> None:
+        for folder in self._root.glob(f"{_TEMPORARY}*"):
+            if is_free(folder / LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _drop_outdated(self, key: str, folder: pathlib.Path) -> None:
+        """Remove entries of an earlier state of the same checkpoint folder: nothing finds them any more."""
+        for manifest in self._root.glob(f"*/{MANIFEST}"):
+            if manifest.parent.name == key:
+                continue
+            with contextlib.suppress(LoadError):
+                content = read_json(manifest)
+                if content.get("format") == FORMAT and content.get("folder") == str(folder.resolve()):
+                    shutil.rmtree(manifest.parent, ignore_errors=True)
+
+
+def _write_entry(workspace: pathlib.Path, tensors: Mapping[str, TernaryTensor], folder: pathlib.Path) -> None:
+    files: dict[str, dict[str, Any]] = {}
+    for i, group in enumerate(_groups(tensors)):
+        path = workspace / f"packed-{i:02}.safetensors"
+        save_file(group, path)
+        _sync(path)
+        shard = read_shard(path)
+        files[path.name] = {"size": shard.size, "header_sha256": shard.header_sha256}
+    manifest = {"format": FORMAT, "layout": LAYOUT, "folder": str(folder.resolve()), "files": files}
+    (workspace / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    _sync(workspace / MANIFEST)
+    _sync(workspace)
+
+
+def _groups(tensors: Mapping[str, TernaryTensor]) -> Iterator[dict[str, Any]]:
+    group: dict[str, Any] = {}
+    size = 0
+    for name, tensor in tensors.items():
+        group[f"{name}.codes"] = tensor.codes.contiguous()
+        group[f"{name}.alpha"] = tensor.alpha.contiguous()
+        size += tensor.nbytes
+        if size >= _FILE_BYTES:
+            yield group
+            group, size = {}, 0
+    if group:
+        yield group
+
+
+def _read_entry(entry: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TernaryTensor]:
+    manifest = read_json(entry / MANIFEST)
+    files = manifest.get("files")
+    if manifest.get("format") != FORMAT or manifest.get("layout") != LAYOUT or not isinstance(files, dict):
+        raise LoadError(f"{MANIFEST} is of another format")
+    tensors: dict[str, TernaryTensor] = {}
+    for name, expected in files.items():
+        shard = read_shard(entry / pathlib.PurePath(name).name)
+        if {"size": shard.size, "header_sha256": shard.header_sha256} != expected:
+            raise LoadError(f"{name} is not the file that was written")
+        tensors.update(_read_file(shard))
+    for name, tensor in tensors.items():
+        if shapes.get(name) != tensor.shape:
+            raise LoadError(f"{name} has another shape")
+    return tensors
+
+
+def _read_file(shard: Shard) -> Iterator[tuple[str, TernaryTensor]]:
+    with ShardReader([shard]) as reader:
+        for name, info in shard.tensors.items():
+            base, part = name.rsplit(".", 1)
+            if part == "codes":
+                alpha = shard.tensors.get(f"{base}.alpha")
+                if alpha is None:
+                    raise LoadError(f"{base} has no scales")
+                yield base, TernaryTensor(reader.read(info), reader.read(alpha))
+
+
+def _sync(path: pathlib.Path) -> None:
+    """Wait until a file's or folder's content is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
