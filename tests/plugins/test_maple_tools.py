@@ -185,7 +185,7 @@ def _call_text(call: ToolCall) -> str:
 def test_blocks_and_text_are_told_apart(parts: list[str | tuple[object, ...]], seed: int) -> None:
     """Any mixture of text, good blocks and bad ones gives the calls of the good ones and all other text.
 
-    The expected content is what the contract says, by regular expressions over the text with marks for blocks.
+    The expected content is what the contract says, by regular expressions over text with marks for blocks.
     """
     raw, marked, calls = "", "", []
     for part in parts:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ReasoningDelta
 from maple_plugins.parser import ParserContext
 from maple_plugins.spans import EdgeTrim, MarkerSearch
-
-OPENER = "<think>"
-CLOSER = "</think>"
 
 
 class ThinkParser:
     """A one-way latch: the first ``</think>`` ends the reasoning, and from then on every marker is text.
 
     A ``<think>`` that opens the output is dropped. Newlines are trimmed at both ends of the reasoning and at
-    the start of the answer. A prompt that does not end inside the block starts with the answer.
+    the start of the answer. A prompt that does not end inside the block starts with the answer. A format with
+    other markers is a subclass that sets ``markers``, the opening one first.
     """
 
-    markers = (OPENER, CLOSER)
+    markers: ClassVar[tuple[str, ...]] = ("<think>", "</think>")
 
     def __init__(self, context: ParserContext) -> None:
         self._inside = context.in_reasoning
@@ -33,7 +32,8 @@ class ThinkParser:
     @classmethod
     def prompt_ends_inside(cls, prompt: str) -> bool:
         """Whether the last marker of the prompt opens the block."""
-        return prompt.rfind(OPENER) > prompt.rfind(CLOSER)
+        opener, closer = cls.markers
+        return prompt.rfind(opener) > prompt.rfind(closer)
 
     @property
     def reasoning_end(self) -> int | None:
@@ -56,12 +56,13 @@ class ThinkParser:
     def _read_reasoning(self, text: str, at: int, events: list[ParserEvent]) -> int:
         found = self._search.feed(text, at)
         events += self._reasoning(found.before)
-        if found.marker == CLOSER:
+        opener, closer = self.markers
+        if found.marker == closer:
             self._inside = False
-            self._end = self._fed + found.end - len(CLOSER)
-        elif found.marker == OPENER:
+            self._end = self._fed + found.end - len(closer)
+        elif found.marker == opener:
             dropped = self._may_open and self._trim.at_edge
-            events += [] if dropped else self._reasoning(OPENER)
+            events += [] if dropped else self._reasoning(opener)
             self._may_open = False
         return found.end
 
