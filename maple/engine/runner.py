@@ -25,7 +25,15 @@ from maple.engine.detokenize import TokenBytes
 if TYPE_CHECKING:
     from maple.model import LoadedModel, LoadOptions
 
-__all__ = ["LoadedEngine", "Loader", "Runner", "SequenceSlice", "physical_cores", "torch_loader"]
+__all__ = [
+    "LoadedEngine",
+    "Loader",
+    "PrefillLimits",
+    "Runner",
+    "SequenceSlice",
+    "physical_cores",
+    "torch_loader",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +79,18 @@ class Runner(Protocol):
         ...
 
 
+@attrs.frozen(kw_only=True)
+class PrefillLimits:
+    """How much of prompts a step may run.
+
+    A prompt is run in chunks that end at multiples of ``chunk`` tokens, whatever else runs, so its logits do
+    not depend on its neighbours. A step takes one chunk, and more while they fit into ``budget`` tokens.
+    """
+
+    chunk: int = 256
+    budget: int = 256
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class LoadedEngine:
     """Everything the engine's thread needs once a model is loaded."""
@@ -80,6 +100,12 @@ class LoadedEngine:
     token_bytes: TokenBytes
     token_ids: npt.NDArray[np.int64]
     """The ids that may be sampled, ascending: those that have a token and a logit."""
+    prefill: PrefillLimits = PrefillLimits()
+    """What suits the runner."""
+
+
+# Unpacking a layer costs 512 tokens no more than 128, and a cancelled pass stops at the next layer anyway.
+_TORCH_PREFILL = PrefillLimits(chunk=512, budget=512)
 
 
 class Loader(Protocol):
@@ -129,7 +155,9 @@ def _describe(runner: Runner, loaded: LoadedModel, seconds: float) -> LoadedEngi
         attention=loaded.attention,
         load_seconds=seconds,
     )
-    return LoadedEngine(runner=runner, served=served, token_bytes=token_bytes, token_ids=ids)
+    return LoadedEngine(
+        runner=runner, served=served, token_bytes=token_bytes, token_ids=ids, prefill=_TORCH_PREFILL
+    )
 
 
 def _read_tokenizer(folder: pathlib.Path) -> tokenizers.Tokenizer:

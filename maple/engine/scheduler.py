@@ -14,28 +14,16 @@ import structlog
 from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, StopReason
 from maple.engine.cache import CacheHandle
 from maple.engine.report import Delivery, StepReport
-from maple.engine.runner import LoadedEngine, SequenceSlice
+from maple.engine.runner import LoadedEngine, PrefillLimits, SequenceSlice
 from maple.engine.sampling import Allowed, Sampler
 from maple.engine.transcript import Transcript
 
-__all__ = ["PrefillLimits", "Scheduler"]
+__all__ = ["Scheduler"]
 
 log = structlog.get_logger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Row = npt.NDArray[np.float32] | None
-
-
-@attrs.frozen(kw_only=True)
-class PrefillLimits:
-    """How much of prompts a step may run.
-
-    A prompt is run in chunks that end at multiples of ``chunk`` tokens, whatever else runs, so its logits do
-    not depend on its neighbours. A step takes one chunk, and more while they fit into ``budget`` tokens.
-    """
-
-    chunk: int = 256
-    budget: int = 256
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -71,7 +59,7 @@ class _Sequence(Generic[Key]):
         )
 
     def finish(self, reason: StopReason, now: float) -> Finish:
-        first = self.first_token or now
+        first = now if self.first_token is None else self.first_token
         return Finish(
             reason=reason,
             prompt_tokens=len(self.job.prompt_ids),
@@ -86,7 +74,8 @@ class _Sequence(Generic[Key]):
 class Scheduler(Generic[Key]):
     """Runs admitted sequences together, one step a call.
 
-    A step runs the next id of every sequence that decodes, and prompts by `PrefillLimits`, the oldest first.
+    A step runs the next id of every sequence that decodes, and prompts by ``limits`` (the runner's own unless
+    given), the oldest first.
     An exception in it ends the sequences that were in it and no others. `cancelled` of a sequence is asked
     between steps, and by the runner within them.
     """
@@ -94,14 +83,14 @@ class Scheduler(Generic[Key]):
     def __init__(
         self,
         loaded: LoadedEngine,
-        limits: PrefillLimits = PrefillLimits(),
+        limits: PrefillLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner = loaded.runner
         self._token_bytes = loaded.token_bytes
         self._allowed = Allowed.from_ids(loaded.token_ids)
         self._eos = frozenset(loaded.served.eos_token_ids)
-        self._limits = limits
+        self._limits = limits or loaded.prefill
         self._clock = clock
         self._sequences: dict[Key, _Sequence[Key]] = {}
         self._failures = 0

@@ -27,8 +27,8 @@ from maple.engine.api import (
     Ticket,
 )
 from maple.engine.report import StepReport, Totals
-from maple.engine.runner import LoadedEngine, Loader
-from maple.engine.scheduler import PrefillLimits, Scheduler
+from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
+from maple.engine.scheduler import Scheduler
 from maple.engine.ticket import JobTicket
 
 __all__ = ["ThreadedEngine"]
@@ -36,6 +36,7 @@ __all__ = ["ThreadedEngine"]
 log = structlog.get_logger(__name__)
 
 _LOAD_BROKE = "the model could not be loaded; the server's log says why"
+_THREAD_BROKE = "the engine broke; the server's log says why"
 _STEPS_BREAK = "the model failed in two steps in a row"
 _CLOSED = "the engine is closed"
 
@@ -43,7 +44,10 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class ThreadedEngine:
-    """The `Engine` that runs a model. Its methods belong to the event loop that `start` was called on."""
+    """The `Engine` that runs a model. Its methods belong to the event loop that `start` was called on.
+
+    ``prefill`` overrides what the loaded runner asks for.
+    """
 
     def __init__(self, loader: Loader, *, limits: QueueLimits, prefill: PrefillLimits | None = None) -> None:
         self._status: EngineStatus = "loading"
@@ -53,7 +57,7 @@ class ThreadedEngine:
         self._ended = asyncio.Event()
         self._admission = Admission(limits, start=self._start_job, abort=self._abort_job)
         self._totals = Totals()
-        self._thread = _EngineThread(loader, prefill or PrefillLimits(), self)
+        self._thread = _EngineThread(loader, prefill, self)
 
     @property
     def status(self) -> EngineStatus:
@@ -162,7 +166,7 @@ class ThreadedEngine:
 class _EngineThread:
     """The thread that owns the model; `start`, `submit`, `close` and `join` are for the loop's side."""
 
-    def __init__(self, loader: Loader, prefill: PrefillLimits, engine: ThreadedEngine) -> None:
+    def __init__(self, loader: Loader, prefill: PrefillLimits | None, engine: ThreadedEngine) -> None:
         self._loader = loader
         self._prefill = prefill
         self._engine = engine
@@ -194,7 +198,7 @@ class _EngineThread:
                 self._serve(Scheduler(loaded, self._prefill))
         except Exception:
             log.exception("engine.thread_failed")
-            self._post(self._engine.on_failed, _STEPS_BREAK)
+            self._post(self._engine.on_failed, _THREAD_BROKE)
         finally:
             self._post(self._engine.on_ended)
 

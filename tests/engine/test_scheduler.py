@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from maple.engine.api import Finish, GenerationFailed, Job, Piece, Sampling
 from maple.engine.report import Delivery, StepReport
-from maple.engine.scheduler import PrefillLimits, Scheduler
+from maple.engine.runner import PrefillLimits
+from maple.engine.scheduler import Scheduler
 
 EOS = 2
 Outcome = tuple[str, tuple[int, ...], str, int]
@@ -23,7 +24,7 @@ class Run:
     """Steps a scheduler and keeps what it delivers, by job."""
 
     def __init__(self, loaded: Any, limits: PrefillLimits | None = None, **options: Any) -> None:
-        self.scheduler: Scheduler[int] = Scheduler(loaded, limits or PrefillLimits(), **options)
+        self.scheduler: Scheduler[int] = Scheduler(loaded, limits, **options)
         self.runner = loaded.runner
         self.items: dict[int, list[Piece | Finish]] = {}
         self.errors: dict[int, Exception] = {}

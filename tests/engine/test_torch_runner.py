@@ -18,8 +18,14 @@ pytest.importorskip("torch", reason="this is the runner that needs torch")
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Finish, Job, Piece, Sampling, Ticket
-from maple.engine.runner import LoadedEngine, Runner, SequenceSlice, physical_cores, torch_loader
-from maple.engine.scheduler import PrefillLimits
+from maple.engine.runner import (
+    LoadedEngine,
+    PrefillLimits,
+    Runner,
+    SequenceSlice,
+    physical_cores,
+    torch_loader,
+)
 from maple.engine.worker import ThreadedEngine
 
 

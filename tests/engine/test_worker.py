@@ -22,8 +22,7 @@ from maple.engine.api import (
     ShuttingDown,
     Ticket,
 )
-from maple.engine.runner import LoadedEngine
-from maple.engine.scheduler import PrefillLimits
+from maple.engine.runner import LoadedEngine, PrefillLimits
 from maple.engine.ticket import JobTicket
 from maple.engine.worker import ThreadedEngine
 
