@@ -130,8 +130,9 @@ class Exchange(RequestHandler):
         """Path groups and query values may hold any bytes; what they must be is checked where it matters."""
         return value.decode(errors="replace")
 
-    def compute_etag(self) -> None:
-        """No answer of this server is worth a conditional request."""
+    def compute_etag(self) -> str | None:
+        """Answers that are made for one request are not worth a conditional one."""
+        return None
 
     def on_finish(self) -> None:
         """The answer has been handed to the socket; close that where it was said to be the last."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pathlib
+from collections.abc import Iterator
 from typing import cast
 
 from maple_protocols.adapter import Adapter, GenerationAdapter
@@ -14,8 +15,12 @@ from maple.http.errors import RouteNotFound
 from maple.http.generate import GenerateHandler
 from maple.http.listing import ListingHandler
 from maple.http.operations import MetricsHandler, StatsHandler
+from maple.http.pages import FrontHandler, page_routes
 from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
+from maple.http.services import Services
 from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
+
+PACKAGE = pathlib.Path(__file__).parent.parent
 
 
 class UnknownRouteHandler(JsonHandler):
@@ -42,9 +47,18 @@ FIXED = (
 )
 
 
-def routes(adapters: Sequence[Adapter]) -> tuple[Route, ...]:
-    """The server's own routes, then those of the protocols in their order."""
-    return (*FIXED, *(route for adapter in adapters for route in _protocol_routes(adapter)))
+def routes(services: Services) -> tuple[Route, ...]:
+    """The server's own routes, then those of the protocols in their order, then the pages."""
+    return (
+        *FIXED,
+        *(route for adapter in services.adapters for route in _protocol_routes(adapter)),
+        *(_chat_page() if services.settings.ui else ()),
+    )
+
+
+def _chat_page() -> Iterator[Route]:
+    yield Route(pattern="/", handler=FrontHandler)
+    yield from page_routes("/ui", PACKAGE / "ui")
 
 
 def _protocol_routes(adapter: Adapter) -> Iterator[Route]:

@@ -102,7 +102,7 @@ class _Server(HTTPServer):
 def listen(services: Services, settings: Settings) -> RunningServer:
     """Listen on the settings' host and port. Call on the running loop. Raises AddressUnusable."""
     limits = services.limits
-    application = MapleApplication(services, routes(services.adapters), UnknownRouteHandler)
+    application = MapleApplication(services, routes(services), UnknownRouteHandler)
     server = _Server(
         application,
         idle_connection_timeout=limits.idle_seconds,

@@ -1,0 +1,125 @@
+"""The pages that come with the server, chat and API reference: static, open to all, under a strict policy.
+
+Files are read once, at start, and found by name in a table: no request ever becomes a path on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from maple.http.application import Route
+from maple.http.base import JsonHandler
+
+CONTENT_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""A page runs its own files and talks to its own server; nothing else, inline code included."""
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # keep it, and ask with its ETag whether it still holds
+}
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+INDEX = "index.html"
+
+
+@attrs.frozen(kw_only=True)
+class Page:
+    """One file as it goes out."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+def read_pages(folder: pathlib.Path) -> Mapping[str, Page]:
+    """Every file of a folder that has a known type, by name."""
+    return {file.name: _read(file) for file in sorted(folder.iterdir()) if file.suffix in MEDIA_TYPES}
+
+
+def _read(file: pathlib.Path) -> Page:
+    content = file.read_bytes()
+    return Page(
+        content=content,
+        media_type=MEDIA_TYPES[file.suffix],
+        etag=f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+    )
+
+
+class PageHandler(JsonHandler):
+    """GET one of a folder's pages; the index where the path names none."""
+
+    needs_key = False
+
+    def initialize(self, route: str, pages: Mapping[str, Page]) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+        """Called by Tornado with the route's options."""
+        super().initialize(route)
+        self.pages = pages
+        self._etag: str | None = None
+
+    async def respond(self, *groups: str) -> None:
+        """The file. Tornado makes it a 304 for a client that has it already."""
+        if not groups and self._path_sent().endswith("/"):
+            redirect(self, f"..{self.request.path}")
+            return
+        page = self.pages[groups[0] if groups else INDEX]
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+        self.set_header("Content-Type", page.media_type)
+        self._etag = page.etag
+        self.write(page.content)
+
+    def compute_etag(self) -> str | None:
+        """The page's; a redirect has none."""
+        return self._etag
+
+    def _path_sent(self) -> str:
+        """The path with the slash that routing ignores: a page's relative links would be resolved by it."""
+        return (self.request.uri or "").partition("?")[0]
+
+
+class FrontHandler(JsonHandler):
+    """GET /: browsers are sent to the chat page."""
+
+    needs_key = False
+
+    async def respond(self, *groups: str) -> None:
+        """A redirect."""
+        redirect(self, "/ui")
+
+
+def redirect(handler: JsonHandler, location: str) -> None:
+    """Answer 302 with nothing but the place to go to."""
+    handler.set_status(302)
+    handler.clear_header("Content-Type")
+    handler.set_header("Location", location)
+
+
+def page_routes(path: str, folder: pathlib.Path) -> Iterator[Route]:
+    """A folder's index at ``path``, and its other files below. A file that is not there has no route."""
+    pages = read_pages(folder)
+    names = "|".join(re.escape(name) for name in pages if name != INDEX)
+    yield Route(pattern=path, handler=PageHandler, options={"pages": pages})
+    yield Route(pattern=f"{path}/({names})", handler=PageHandler, options={"pages": pages})
