@@ -6,10 +6,16 @@ import attrs
 import torch
 from torch import Tensor
 
+ROUND = 64
+NOT_LEARNT = -100
+_ROUND_LENGTH = 16
+
 
 @attrs.frozen
 class Group:
-    """Samples of like length, next to each other in the flat row: where they start, and how they fill a padded block."""
+    """Samples of like length, next to each other in the flat row: where they start, and how they fill a
+    padded block.
+    """
 
     start: int
     end: int
@@ -24,8 +30,8 @@ class Batch:
     ids: Tensor
     positions: Tensor
     groups: tuple[Group, ...]
-    learnt: Tensor  # indices into the row whose next token is learnt
-    targets: Tensor
+    learnt: Tensor  # indices into the row whose next token is learnt, filled up with 0 to a multiple of ROUND
+    targets: Tensor  # those next tokens, filled up with NOT_LEARNT
 
 
 def make_batch(samples: list[tuple[list[int], list[bool]]], groups: int = 4) -> Batch:
@@ -39,13 +45,14 @@ def make_batch(samples: list[tuple[list[int], list[bool]]], groups: int = 4) -> 
                 learnt.append(offset + position - 1)
                 targets.append(sample[position])
         offset += len(sample)
+    missing = -len(learnt) % ROUND
     lengths = [len(sample) for sample, _ in ordered]
     return Batch(
         torch.tensor(ids),
         torch.cat([torch.arange(length) for length in lengths]),
         tuple(_grouped(lengths, groups)),
-        torch.tensor(learnt, dtype=torch.long),
-        torch.tensor(targets, dtype=torch.long),
+        torch.tensor(learnt + [0] * missing, dtype=torch.long),
+        torch.tensor(targets + [NOT_LEARNT] * missing, dtype=torch.long),
     )
 
 
@@ -56,7 +63,7 @@ def _grouped(lengths: list[int], count: int) -> list[Group]:
         members, taken = lengths[taken:end], end
         if not members:
             continue
-        longest = max(members)
+        longest = -(-max(members) // _ROUND_LENGTH) * _ROUND_LENGTH
         padded = torch.zeros(len(members), longest, dtype=torch.long)
         filled, offset = [], 0
         for row, length in enumerate(members):

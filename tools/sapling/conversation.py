@@ -1,4 +1,6 @@
-"""Conversations as data, and their exact text in Maple's chat template, cut into what is given and what is learnt."""
+"""Conversations as data, and their exact text in Maple's chat template, cut into what is given and what is
+learnt.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Call:
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """What the assistant should say. `unthought` is the content for a closed think block, where it differs."""
+    """What the assistant should say. `unthought` is the content for a closed block, where it differs."""
 
     reasoning: str
     content: str = ""
@@ -36,7 +38,9 @@ class Reply:
 
 @attrs.frozen(kw_only=True)
 class Exchange:
-    """What comes in (one user message or some tool results) and the reply; `expect` is what a grader looks for."""
+    """What comes in (one user message or some tool results) and the reply; `expect` is what a grader looks
+    for.
+    """
 
     asked: tuple[Message, ...]
     reply: Reply
@@ -46,7 +50,9 @@ class Exchange:
 
 @attrs.frozen(kw_only=True)
 class Conversation:
-    """A system prompt, tools and exchanges. Replies from `learnt_from` on are learnt; `thinking` is about the last one."""
+    """A system prompt, tools and exchanges. Replies from `learnt_from` on are learnt; `thinking` is about
+    the last one.
+    """
 
     exchanges: tuple[Exchange, ...]
     system: str | None = None
@@ -67,8 +73,12 @@ def _template() -> Any:
     return environment.from_string(TEMPLATE.read_text())
 
 
-def prompt_text(messages: list[Message], tools: tuple[dict[str, Any], ...] = (), *, thinking: bool = True) -> str:
-    """The text that the model is given for these messages, as the server makes it (closed block when not thinking)."""
+def prompt_text(
+    messages: list[Message], tools: tuple[dict[str, Any], ...] = (), *, thinking: bool = True
+) -> str:
+    """The text that the model is given for these messages, as the server makes it (closed block when not
+    thinking).
+    """
     text: str = _template().render(messages=messages, tools=list(tools) or None, add_generation_prompt=True)
     return text if thinking else text + CLOSED_THINKING
 
@@ -76,7 +86,7 @@ def prompt_text(messages: list[Message], tools: tuple[dict[str, Any], ...] = (),
 def completion_text(reply: Reply, *, thinking: bool) -> str:
     """The text that the model should emit after the prompt, up to and with the end marker."""
     calls = "\n".join(
-        f'<tool_call>\n{{"name": "{call.name}", "arguments": {json.dumps(call.arguments, ensure_ascii=False)}}}\n</tool_call>'
+        f'<tool_call>\n{{"name": "{call.name}", "arguments": {_arguments(call, raw=True)}}}\n</tool_call>'
         for call in reply.calls
     )
     content = reply.content if thinking or reply.unthought is None else reply.unthought
@@ -91,13 +101,16 @@ def message_of(reply: Reply, *, reasoning: bool, raw_arguments: bool = False) ->
         message["reasoning_content"] = reply.reasoning
     if reply.calls:
         message["tool_calls"] = [
-            {"type": "function", "function": {"name": call.name, "arguments": _arguments(call, raw_arguments)}}
+            {
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call, raw=raw_arguments)},
+            }
             for call in reply.calls
         ]
     return message
 
 
-def _arguments(call: Call, raw: bool) -> Any:
+def _arguments(call: Call, *, raw: bool) -> Any:
     return json.dumps(call.arguments, ensure_ascii=False) if raw else call.arguments
 
 

@@ -12,7 +12,14 @@ from tools.sapling.mix import PLAIN, system_prompt
 TOOL_KINDS = ("tool_call", "two_calls", "no_tool", "tool_result")
 KINDS = (*PLAIN, "recall", *TOOL_KINDS)
 TARGETS = {
-    "sum": 95, "difference": 95, "product": 85, "fact": 95, "recall": 90, "tool_call": 90, "two_calls": 90, "no_tool": 90,
+    "sum": 95,
+    "difference": 95,
+    "product": 85,
+    "fact": 95,
+    "recall": 90,
+    "tool_call": 90,
+    "two_calls": 90,
+    "no_tool": 90,
     "tool_result": 90,
 }  # fmt: skip
 
@@ -34,7 +41,10 @@ def _conversation(rng: random.Random, kind: str, thinking: bool) -> Conversation
 
 def _recall(rng: random.Random) -> list[Exchange]:
     told, asked = recall.recollection(rng, "heldout")
-    between = [PLAIN[rng.choice(("sum", "fact", "talk", "repeat"))](rng, "heldout") for _ in range(rng.choice((0, 0, 1, 2)))]
+    between = [
+        PLAIN[rng.choice(("sum", "fact", "talk", "repeat"))](rng, "heldout")
+        for _ in range(rng.choice((0, 0, 1, 2)))
+    ]
     return told + between + asked
 
 
@@ -47,7 +57,9 @@ def _tool_exchanges(rng: random.Random, kind: str, tools: list[toolbox.Tool]) ->
     return [call] if kind == "tool_call" else [call, tool_use.answered(rng, "heldout", call, tools)]
 
 
-def _finish(rng: random.Random, exchanges: list[Exchange], tools: list[toolbox.Tool], thinking: bool) -> Conversation:
+def _finish(
+    rng: random.Random, exchanges: list[Exchange], tools: list[toolbox.Tool], thinking: bool
+) -> Conversation:
     return Conversation(
         exchanges=tuple(exchanges),
         system=system_prompt(rng),

@@ -24,9 +24,18 @@ PLAIN: dict[str, Kind] = {
     "sort": lists.sort,
 }
 _SYSTEMS = (
-    "You are a helpful assistant.", "You are a helpful assistant.", "You are Sapling.", "Be brief.", "Answer in one sentence.",
-    "You are a friendly assistant.", "Use the tools when they help.", "You are Sapling, a demo model.", "Today is Monday.",
-    "You are a helpful assistant. Answer briefly.", "Be polite and helpful.", "You help the user.",
+    "You are a helpful assistant.",
+    "You are a helpful assistant.",
+    "You are Sapling.",
+    "Be brief.",
+    "Answer in one sentence.",
+    "You are a friendly assistant.",
+    "Use the tools when they help.",
+    "You are Sapling, a demo model.",
+    "Today is Monday.",
+    "You are a helpful assistant. Answer briefly.",
+    "Be polite and helpful.",
+    "You help the user.",
 )
 
 
@@ -38,7 +47,9 @@ def system_prompt(rng: random.Random) -> str | None:
 
 
 def conversation(rng: random.Random, weights: dict[str, float]) -> Conversation:
-    """One training conversation; `weights` are relative frequencies of the plain kinds, `recall` and `tools`."""
+    """One training conversation; `weights` are relative frequencies of the plain kinds, `recall` and
+    `tools`.
+    """
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind == "recall":
         return _recall(rng, weights)
@@ -80,7 +91,9 @@ def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
     return _finish(rng, exchanges, tuple(toolbox.schema(rng, tool) for tool in tools))
 
 
-def _finish(rng: random.Random, exchanges: list[Exchange], tools: tuple[dict[str, object], ...]) -> Conversation:
+def _finish(
+    rng: random.Random, exchanges: list[Exchange], tools: tuple[dict[str, object], ...]
+) -> Conversation:
     last = len(exchanges) - 1
     learnt_from = 0 if last == 0 or rng.random() < 0.7 else rng.randint(1, last)
     return Conversation(

@@ -1,4 +1,6 @@
-"""What the export stores, as straight-through functions: the forward pass uses stored values, the gradient ignores the rounding."""
+"""What the export stores, as straight-through functions: the forward pass uses stored values, the gradient
+ignores the rounding.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ EMBEDDING_GROUP = 64
 def ternary_codes(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Codes −1, 0, +1 (float) and one bf16-exact scale a row [..., 1] for weights [..., rows, columns].
 
-    A weight counts when it exceeds 0.7 times the row's mean magnitude; the scale is the mean of those that count.
+    A weight counts when it exceeds 0.7 times the row's mean magnitude; the scale is the mean of those that
+    count.
     """
     magnitude = weight.abs()
     kept = magnitude > 0.7 * magnitude.mean(-1, keepdim=True)
@@ -23,12 +26,19 @@ def ternary_codes(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def embedding_codes(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes 0 to 15 [rows, groups, 64] with bf16-exact scales and biases [rows, groups, 1]: w = scale · code + bias."""
+    """Codes 0 to 15 [rows, groups, 64] with bf16-exact scales and biases [rows, groups, 1]."""
     grouped = weight.unflatten(-1, (-1, EMBEDDING_GROUP))
     low, high = grouped.amin(-1, keepdim=True), grouped.amax(-1, keepdim=True)
     scale = ((high - low) / 15).clamp(min=1e-8).bfloat16().float()
     bias = low.bfloat16().float()
     return ((grouped - bias) / scale).round().clamp(0, 15), scale, bias
+
+
+def embedding_values(codes: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """scale · code + bias in float32 [rows, columns]; product and sum are each rounded to bf16, as MLX
+    defines the format.
+    """
+    return (codes.bfloat16() * scale.bfloat16() + bias.bfloat16()).float().flatten(-2)
 
 
 class _Ternary(torch.autograd.Function):
@@ -45,8 +55,7 @@ class _Ternary(torch.autograd.Function):
 class _FourBit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor) -> Tensor:
-        codes, scale, bias = embedding_codes(weight)
-        return (codes * scale + bias).flatten(-2)
+        return embedding_values(*embedding_codes(weight))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:

@@ -8,9 +8,33 @@ from tools.sapling.seeding import Seeding
 from tools.sapling.shape import Shape
 
 MIX = {
-    "sum": 1.5, "difference": 1.8, "product": 1.8, "fact": 2.2, "talk": 0.6, "outside": 1.0, "repeat": 0.8, "upper": 0.7, "count": 0.5,
-    "sort": 1.0, "recall": 1.8, "tools": 7.0,
-}  # fmt: skip
+    "sum": 1.5,
+    "difference": 1.9,
+    "product": 1.8,
+    "fact": 2.6,
+    "talk": 0.9,
+    "outside": 0.8,
+    "repeat": 0.9,
+    "upper": 0.9,
+    "count": 0.7,
+    "sort": 1.0,
+    "recall": 1.8,
+    "tools": 7.0,
+}
+TOKENIZER_MIX = {
+    "sum": 1.5,
+    "difference": 1.8,
+    "product": 1.8,
+    "fact": 2.2,
+    "talk": 0.6,
+    "outside": 1.0,
+    "repeat": 0.8,
+    "upper": 0.7,
+    "count": 0.5,
+    "sort": 1.0,
+    "recall": 1.8,
+    "tools": 7.0,
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -21,9 +45,11 @@ class Recipe:
     shape: Shape = attrs.field(factory=Shape)
     seeding: Seeding = attrs.field(factory=Seeding)
     mix: dict[str, float] = attrs.field(factory=lambda: dict(MIX))
+    tokenizer_mix: dict[str, float] = attrs.field(factory=lambda: dict(TOKENIZER_MIX))
     tokenizer_conversations: int = 12000
+    variety: float = 0.5
     processes: int = 2
-    step_tokens: int = 2048
+    step_tokens: int = 1280
     tokens: int = 40_000_000
     rate: float = 2e-3
     warm_up: int = 60

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from tools.sapling.conversation import Conversation, segments
 from tools.sapling.mix import conversation
+from tools.sapling.tokenizer import END_OF_TEXT
 
 LONGEST = 640
 
@@ -23,8 +24,10 @@ def encoded(tokenizer: Tokenizer, talk: Conversation) -> tuple[list[int], list[b
     return ids, flags
 
 
-def step_samples(tokenizer: Tokenizer, rng: random.Random, mix: dict[str, float], tokens: int) -> list[tuple[list[int], list[bool]]]:
-    """As many fresh samples as fit into `tokens` tokens."""
+def step_samples(
+    tokenizer: Tokenizer, rng: random.Random, mix: dict[str, float], tokens: int
+) -> list[tuple[list[int], list[bool]]]:
+    """As many fresh samples as fit into `tokens` tokens, and one of nothing but padding for the rest."""
     samples: list[tuple[list[int], list[bool]]] = []
     room = tokens
     while True:
@@ -32,6 +35,6 @@ def step_samples(tokenizer: Tokenizer, rng: random.Random, mix: dict[str, float]
         if len(sample[0]) > LONGEST:
             continue
         if len(sample[0]) > room:
-            return samples
+            return [*samples, ([END_OF_TEXT] * room, [False] * room)] if room else samples
         samples.append(sample)
         room -= len(sample[0])

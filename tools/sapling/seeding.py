@@ -1,11 +1,17 @@
-"""Random weights with an induction circuit in them: copying is there from the first step, training only has to use it.
+"""Random weights with an induction circuit in them: copying is there from the first step, training only has
+to use it.
 
-Layer 0 attends to the token before (and, in its second head, to the one before that) by position alone: some embedding
-dimensions hold one constant for every token, and the fastest rotary frequencies read it with a shifted phase. What it finds
-is carried in residual dimensions that the embeddings leave nearly empty. The last layer looks for places whose previous
-token is the current one (in its second KV group: whose previous two tokens are) and copies what followed there.
+Layer 0 attends to the token before (and, in its second head, to the one before that) by position alone:
+some embedding
+dimensions hold one constant for every token, and the fastest rotary frequencies read it with a shifted
+phase. What it finds
+is carried in residual dimensions that the embeddings leave nearly empty. The last layer looks for places
+whose previous
+token is the current one (in its second KV group: whose previous two tokens are) and copies what followed
+there.
 
-Every seeded row has many entries of one magnitude, never a lone one: the ternary threshold is relative to the row's mean, so a
+Every seeded row has many entries of one magnitude, never a lone one: the ternary threshold is relative to
+the row's mean, so a
 lone entry would be lost as soon as the first update lifts the zeros around it.
 """
 
@@ -22,7 +28,9 @@ from tools.sapling.model import Sapling
 
 @attrs.frozen(kw_only=True)
 class Seeding:
-    """Strengths of the circuit's parts, found by measuring the copying at step 0 (97 % of a repeated random sequence)."""
+    """Strengths of the circuit's parts, found by measuring the copying at step 0 (97 % of a repeated random
+    sequence).
+    """
 
     constant_dims: int = 16
     constant: float = 0.4
@@ -50,7 +58,7 @@ def seed(model: Sapling, generator: torch.Generator, how: Seeding) -> None:
         model.embedding[:, : how.constant_dims] = how.constant
         model.embedding[:, -_carried(model) :] *= how.quiet
         model.final_norm.fill_(how.final_norm)
-        for layer in model.layers:
+        for layer in model.blocks:
             for weight in (layer.q, layer.k, layer.v, layer.router, layer.gate_up):
                 weight.copy_(normal(weight.shape) / math.sqrt(shape.hidden))
             layer.o.copy_(normal(layer.o.shape) / math.sqrt(layer.o.shape[1]) * how.residual)
@@ -62,7 +70,9 @@ def seed(model: Sapling, generator: torch.Generator, how: Seeding) -> None:
 
 
 def _carried(model: Sapling) -> int:
-    """Residual dimensions that carry the previous token (a head's width) and the one before it (half of that)."""
+    """Residual dimensions that carry the previous token (a head's width) and the one before it (half of
+    that).
+    """
     return model.shape.head_dim * 3 // 2
 
 
@@ -75,7 +85,7 @@ def _mixing(size: int) -> Tensor:
 
 
 def _previous_token_heads(model: Sapling, how: Seeding) -> None:
-    shape, layer = model.shape, model.layers[0]
+    shape, layer = model.shape, model.blocks[0]
     width, half, constants = shape.head_dim, shape.rotary_dim // 2, how.constant_dims
     start = shape.hidden - _carried(model)
     layer.k[:width] = 0
@@ -92,14 +102,16 @@ def _previous_token_heads(model: Sapling, how: Seeding) -> None:
     layer.o[:, : 2 * width] = 0
     layer.o[start:] = 0
     layer.o[start : start + width, :width] = _mixing(width) * how.carry / math.sqrt(width)
-    layer.o[start + width :, width + width // 2 : 2 * width] = _mixing(width // 2) * how.carry / math.sqrt(width // 2)
+    layer.o[start + width :, width + width // 2 : 2 * width] = (
+        _mixing(width // 2) * how.carry / math.sqrt(width // 2)
+    )
 
 
 def _induction_heads(model: Sapling, how: Seeding) -> None:
-    shape, last = model.shape, model.layers[-1]
+    shape, last = model.shape, model.blocks[-1]
     width, group, half = shape.head_dim, shape.heads // shape.kv_heads * shape.head_dim, shape.head_dim // 2
     start = shape.hidden - _carried(model)
-    token = model.layers[0].v[:width]
+    token = model.blocks[0].v[:width]
     previous = torch.zeros(width, shape.hidden)
     previous[:, start : start + width] = _mixing(width).t() * how.latent / 4
     one_before = torch.zeros(half, shape.hidden)

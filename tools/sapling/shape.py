@@ -53,7 +53,9 @@ class Shape:
             "max_position_embeddings": self.context,
             "vocab_size": self.vocabulary,
             "sliding_window": self.window,
-            "layer_types": ["sliding_attention" if self.is_sliding(n) else "full_attention" for n in range(self.layers)],
+            "layer_types": [
+                "sliding_attention" if self.is_sliding(n) else "full_attention" for n in range(self.layers)
+            ],
             "use_qk_norm": True,
             "use_bias": False,
             "tie_word_embeddings": False,

@@ -1,6 +1,8 @@
-"""Byte-level BPE of the sapling: Maple's special tokens, single digits, and the fixed phrases of the template as one token each.
+"""Byte-level BPE of the sapling: Maple's special tokens, single digits, and the fixed phrases of the
+template as one token each.
 
-A word has the same tokens after a space and after a quote, because copying depends on it; only words that are never data take
+A word has the same tokens after a space and after a quote, because copying depends on it; only words that
+are never data take
 their space along. `ignore_merges` lets a fixed phrase be one token without the merges that would build it.
 """
 
@@ -17,58 +19,32 @@ from tokenizers import Regex as TokenizerRegex
 
 from tools.sapling.conversation import segments
 from tools.sapling.mix import conversation
+from tools.sapling.tables import table
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 END_OF_TEXT, END_OF_TURN = 0, 2
-PHRASES = (
-    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
-    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>",
-    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within ",
-    " XML tags:\n",
-    '\n{"name": <function-name>, "arguments": <args-json-object>}\n',
-    '\n{"type": "function", "function": {"name": "',
-    '", "description": "',
-    '", "parameters": {"type": "object", "properties": {"',
-    '"parameters": {"type": "object", "properties": {"',
-    '": {"type": "string"',
-    '": {"type": "integer"',
-    '": {"type": "number"',
-    '": {"type": "boolean"',
-    ', "description": "',
-    ', "enum": ["',
-    '}, "required": ["',
-    '"}, "',
-    '}, "',
-    '"}}, "required": ["',
-    '"]}}}',
-    '"}}}}',
-    '}}}}',
-    '\n{"name": "',
-    '", "arguments": {"',
-    '"}}\n',
-    '}}\n',
-    '": "',
-    '": ',
-    '", "',
-    ', "',
-    '{"',
-    '"}',
-    "assistant\n",
-    "user\n",
-    "system\n",
-)
-SPACED = (
-    "a an the is are am was do does did of to in on at for from with by and or not no so it that this these what which who how when "
-    "where why my your you me us I he she we they be can could will would may have has had there as if then than about into please "
-    "many much more like after before tell give show find get look up let need want know said asks user answer answered pass told "
-    "tells remember thank welcome only small demo model cannot help outside little world fits tool tools call calls called same "
-    "words word say again every capital letters write number numbers one two today tomorrow yesterday minus plus times borrow"
-).split()
+PHRASES: list[str] = table("tokens")["phrases"]
+SPACED: list[str] = table("tokens")["spaced"].split()
+
+
+def _longest_first(texts: list[str]) -> list[str]:
+    return sorted(texts, key=len, reverse=True)
+
+
+# A text is cut by the first of these that matches: a phrase, a spaced word, a word, a digit, white space, a
+# sign.
 _PATTERN = "|".join(
-    [re.escape(phrase).replace('"', '\\"').replace("\\\n", "\\n").replace("\\ ", " ") for phrase in sorted(PHRASES, key=len, reverse=True)]
-    + [f" (?:{'|'.join(sorted(SPACED, key=len, reverse=True))})(?![A-Za-z])"]
-    + [r"[A-Z]?[a-z]+", r"[A-Z]+", r"[0-9]", r"\n+", r"[^\S\n]+", r"[^A-Za-z0-9\s]"]
+    [
+        *map(re.escape, _longest_first(PHRASES)),
+        f" (?:{'|'.join(_longest_first(SPACED))})(?![A-Za-z])",
+        "[A-Z]?[a-z]+",
+        "[A-Z]+",
+        "[0-9]",
+        r"\n+",
+        r"[^\S\n]+",
+        r"[^A-Za-z0-9\s]",
+    ]
 )
 
 
@@ -77,7 +53,7 @@ def train(seed: int, conversations: int, size: int, weights: dict[str, float]) -
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(TokenizerRegex(_PATTERN.replace('\\"', '"')), "isolated"),
+            pre_tokenizers.Split(TokenizerRegex(_PATTERN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -1,4 +1,6 @@
-"""Training: a few single-threaded processes that average their gradients, a schedule by tokens or by the clock, checkpoints."""
+"""Training: a few single-threaded processes that average their gradients, a schedule by tokens or by the
+clock, checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,30 @@ from typing import Any
 import attrs
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.nn import functional
 
-from tools.sapling.batch import make_batch
+from tools.sapling.batch import NOT_LEARNT, make_batch
 from tools.sapling.heldout import KINDS, heldout
 from tools.sapling.model import Sapling, Weights, hidden_states, logits
 from tools.sapling.recipe import Recipe
 from tools.sapling.samples import encoded, step_samples
 from tools.sapling.seeding import seed
+from tools.sapling.words import Draws
 
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """Where a run keeps its files and when it ends: after the recipe's tokens or, if given, at a time (seconds since 1970)."""
+    """Where a run keeps its files and when it ends: after the recipe's tokens or, if given, at a time
+    (seconds since 1970).
+    """
 
     folder: Path
     until: float | None = None
     checkpoint_seconds: float = 240.0
-    probe_seconds: float = 240.0
+    probe_seconds: float = 400.0
+    probe_count: int = 24
 
 
 @attrs.define
@@ -42,14 +48,20 @@ class _State:
 
 
 def train(rank: int, recipe: Recipe, run: Run) -> None:
-    """The loop of one process; rank 0 writes the log, the checkpoints and the held-out probes. Resumes from `last.pt`."""
+    """The loop of one process; rank 0 writes the log, the checkpoints and the held-out probes. Resumes from
+    `last.pt`.
+    """
     torch.set_num_threads(1)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    dist.init_process_group("gloo", init_method=f"file://{run.folder}/rendezvous", rank=rank, world_size=recipe.processes)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{run.folder}/rendezvous", rank=rank, world_size=recipe.processes
+    )
     tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
     model = Sapling(recipe.shape)
     seed(model, torch.Generator().manual_seed(recipe.seed), recipe.seeding)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+    )
     state = _resumed(run, model, optimiser)
     started, before = time.time(), state.seconds
     origin = started - before
@@ -62,7 +74,7 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         rate = _rate(recipe, state.step, progress)
         for group in optimiser.param_groups:
             group["lr"] = rate
-        rng = random.Random(f"{recipe.seed} {state.step} {rank}")
+        rng = Draws(f"{recipe.seed} {state.step} {rank}", recipe.variety)
         loss, tokens = _step(model, optimiser, recipe, tokenizer, rng)
         state.step += 1
         state.tokens += tokens * recipe.processes
@@ -70,16 +82,41 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         average = loss if not average else 0.95 * average + 0.05 * loss
         now = time.time()
         if rank == 0 and state.step % 20 == 0:
-            _log(run, {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "loss": round(average, 4), "rate": rate})
+            _log(
+                run,
+                {
+                    "step": state.step,
+                    "tokens": state.tokens,
+                    "seconds": round(state.seconds, 1),
+                    "loss": round(average, 4),
+                    "rate": rate,
+                },
+            )
         if rank == 0 and now - saved > run.checkpoint_seconds:
             save_checkpoint(run.folder / "last.pt", model, optimiser, state)
             saved = now
         if rank == 0 and now - probed > run.probe_seconds:
-            _log(run, {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "right": probe(model, tokenizer, 24)})
+            _log(
+                run,
+                {
+                    "step": state.step,
+                    "tokens": state.tokens,
+                    "seconds": round(state.seconds, 1),
+                    "right": probe(model, tokenizer, run.probe_count),
+                },
+            )
             probed = time.time()
     if rank == 0:
         save_checkpoint(run.folder / "last.pt", model, optimiser, state)
-        _log(run, {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "right": probe(model, tokenizer, 100)})
+        _log(
+            run,
+            {
+                "step": state.step,
+                "tokens": state.tokens,
+                "seconds": round(state.seconds, 1),
+                "right": probe(model, tokenizer, 4 * run.probe_count),
+            },
+        )
     dist.barrier()
     dist.destroy_process_group()
 
@@ -98,7 +135,9 @@ def _rate(recipe: Recipe, step: int, progress: float) -> float:
     return recipe.rate * warm * max(fall, 0.0)
 
 
-def _step(model: Sapling, optimiser: torch.optim.Optimizer, recipe: Recipe, tokenizer: Tokenizer, rng: random.Random) -> tuple[float, int]:
+def _step(
+    model: Sapling, optimiser: torch.optim.Optimizer, recipe: Recipe, tokenizer: Tokenizer, rng: random.Random
+) -> tuple[float, int]:
     batch = make_batch(step_samples(tokenizer, rng, recipe.mix, recipe.step_tokens))
     weights = model.weights(torch.bfloat16)
     loss, balance = batch_loss(weights, batch, model)
@@ -113,7 +152,7 @@ def _step(model: Sapling, optimiser: torch.optim.Optimizer, recipe: Recipe, toke
 def batch_loss(weights: Weights, batch: Any, model: Sapling) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy of the learnt tokens, and the balance loss."""
     hidden, balance = hidden_states(weights, batch, model.shape, batch.learnt)
-    return F.cross_entropy(logits(weights, hidden), batch.targets), balance
+    return functional.cross_entropy(logits(weights, hidden), batch.targets, ignore_index=NOT_LEARNT), balance
 
 
 def _average_gradients(model: Sapling, processes: int) -> None:
@@ -128,17 +167,21 @@ def _average_gradients(model: Sapling, processes: int) -> None:
 
 
 def probe(model: Sapling, tokenizer: Tokenizer, count: int, *, thinking: bool = True) -> dict[str, float]:
-    """Per kind, the percentage of held-out replies whose every token is the most likely one: greedy decoding gives them exactly."""
+    """Per kind, the percentage of held-out replies whose every token is the most likely one: greedy
+    decoding gives them exactly.
+    """
     with torch.no_grad():
         weights = model.weights(torch.float32)
         return {kind: _right(weights, model, tokenizer, kind, count, thinking) for kind in KINDS}
 
 
-def _right(weights: Weights, model: Sapling, tokenizer: Tokenizer, kind: str, count: int, thinking: bool) -> float:
+def _right(
+    weights: Weights, model: Sapling, tokenizer: Tokenizer, kind: str, count: int, thinking: bool
+) -> float:
     samples = [encoded(tokenizer, talk) for talk in heldout(kind, count, thinking=thinking)]
     batch = make_batch(samples)
     hidden, _ = hidden_states(weights, batch, model.shape, batch.learnt)
-    wrong = logits(weights, hidden).argmax(-1) != batch.targets
+    wrong = (logits(weights, hidden).argmax(-1) != batch.targets) & (batch.targets != NOT_LEARNT)
     owner = (batch.positions == 0).cumsum(0)[batch.learnt]
     return round(100.0 * (1 - len(owner[wrong].unique()) / count), 1)
 

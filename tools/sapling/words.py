@@ -1,69 +1,66 @@
-"""Word pools of the sapling's world, each split into a part for training and a part that only the evaluation sees."""
+"""Words, made-up words and numbers to fill conversations with; each list is split into training and
+evaluation.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Literal
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
 
 Split = Literal["train", "heldout"]
-
-_NAMES = """
-Ada Adam Alice Amara Ana Anders Anna Aria Asha Ben Bianca Bo Boris Bruno Carla Carlos Cem Chloe Clara Dana Daniel Dara David
-Diego Dina Edith Elena Eli Ella Emil Emma Erik Eva Farah Felix Fiona Frank Gina Grace Greta Hana Hans Hugo Ida Igor Ines Ivan
-Jack Jana Jonas Julia Kai Karim Kate Kira Lars Lea Leo Lina Lucas Luna Mara Marco Maria Mateo Maya Mia Milan Mina Nadia Nico
-Nina Noah Nora Olga Oscar Otto Paula Pedro Petra Rania Raul Rita Rosa Sam Sara Selma Simon Sofia Sven Tara Theo Tina Tom Uma
-Vera Victor Yara Yusuf Zara Zoe
-"""
-_HELDOUT_NAMES = """
-Priya Wendell Imogen Kwame Saoirse Thandi Ravi Beatrix Cosmo Delphine Ezra Florian Gudrun Hiroshi Isolde Jasper Keiko Lorenzo
-Mireille Nikolai Ophelia Percival Quentin Rosalind Sanjay Tobias Ursula Valentin Winifred Xavier Yolanda Zephyr Bartholomew
-Cordelia Dmitri Esperanza Fatima Gideon Henrietta Ignacio
-"""
-_PLACES = """
-Accra Amsterdam Athens Austin Bergen Berlin Bogota Boston Bremen Brussels Cairo Calgary Chicago Cork Dakar Dallas Delhi Denver
-Dhaka Dublin Geneva Genoa Glasgow Graz Hamburg Hanoi Havana Helsinki Houston Istanbul Jakarta Kabul Karachi Kyoto Lagos Leeds
-Leipzig Lima Lisbon London Lyon Madrid Malmo Manila Miami Milan Minsk Moscow Mumbai Munich Nairobi Naples Nice Osaka Oslo Paris
-Perth Porto Prague Quito Riga Rome Salem Seoul Seville Sofia Split Sydney Tampa Tokyo Toronto Tunis Turin Vienna Warsaw Zagreb
-"""
-_HELDOUT_PLACES = """
-Antananarivo Bratislava Casablanca Dunedin Edmonton Fukuoka Gothenburg Hobart Izmir Johannesburg Kampala Ljubljana Marrakesh
-Novosibirsk Odense Plovdiv Queenstown Rotterdam Santiago Thessaloniki Utrecht Valparaiso Wellington Xiamen Yerevan Zaragoza
-Auckland Birmingham Colombo Dortmund Eindhoven Freetown Granada Halifax Innsbruck Kathmandu Limerick Montevideo Nantes Ottawa
-"""
-_THINGS = """
-apple arrow basket beach bell bird boat book bottle box bread bridge brush bucket button camel candle carrot castle chair cheese
-clock cloud coat cookie corn crown cup desk dog door dragon drum duck eagle egg engine feather field fire fish flag flower forest
-fox garden ghost glass glove goat grape guitar hammer hat honey horse house island jacket jar jungle kettle key king kite ladder
-lake lamp leaf lemon lion map market melon mirror monkey moon mountain mouse nest needle ocean olive onion orange oven owl paper
-peach pear pencil piano pillow plate pocket pony potato queen rabbit radio ring river robot rope rose sail salt ship shoe snake
-spoon star stone sugar table tiger tower train tree turtle umbrella valley violin wagon water whale wheel window wolf yarn zebra
-"""
-_HELDOUT_THINGS = """
-acorn anchor beetle biscuit cactus compass dolphin emerald falcon giraffe harbor iguana jigsaw kiwi lantern magnet nutmeg otter
-parrot quilt raven saddle teapot urchin velvet walnut yacht zipper
-"""
-_SYLLABLES = "ba be bi bo bu da de di do du fa fe fi ga go gu ha he hi jo ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu \
-pa pe pi po ra re ri ro ru sa se si so su ta te ti to tu va ve vi vo wa we ya yo za ze zo bra cra dre fli gri kle pla pre sho \
-sla sti tra tre vri".split()
-_ENDINGS = "n r s l m x th nd rk ck st ng lt".split()
+Pool = dict[Split, tuple[str, ...]]
 
 
-def _pool(train: str, heldout: str) -> dict[Split, tuple[str, ...]]:
-    return {"train": tuple(train.split()), "heldout": tuple(heldout.split())}
+def _tables() -> dict[str, dict[str, Any]]:
+    with (Path(__file__).parent / "phrases" / "words.toml").open("rb") as file:
+        return tomllib.load(file)
 
 
-NAMES = _pool(_NAMES, _HELDOUT_NAMES)
-PLACES = _pool(_PLACES, _HELDOUT_PLACES)
-THINGS = _pool(_THINGS, _HELDOUT_THINGS)
+_TABLES = _tables()
+_PIECES: dict[str, list[str]] = {name: text.split() for name, text in _TABLES["pieces"].items()}
+
+
+def _pool(name: str) -> Pool:
+    return {
+        "train": tuple(_TABLES[name]["train"].split()),
+        "heldout": tuple(_TABLES[name]["heldout"].split()),
+    }
+
+
+NAMES, PLACES, THINGS = _pool("names"), _pool("places"), _pool("things")
+
+
+class Draws(random.Random):
+    """A random generator; `variety` is the share of made-up words that are spelled like English ones."""
+
+    def __init__(self, seed: str | int, variety: float = 0.0) -> None:
+        super().__init__(seed)
+        self.variety = variety
+
+    def __new__(cls, seed: str | int, variety: float = 0.0) -> Self:
+        """The base class takes the seed alone."""
+        return super().__new__(cls, seed)  # type: ignore[call-arg]
 
 
 def made_up_word(rng: random.Random) -> str:
-    """A lower-case word of two to four syllables that no list holds: it can only be copied, never remembered."""
-    word = "".join(rng.choice(_SYLLABLES) for _ in range(rng.choice((2, 2, 3, 3, 4))))
-    return word + rng.choice(_ENDINGS) if rng.random() < 0.5 else word
+    """A lower-case word of one to four syllables that no list holds: it can only be copied, never
+    remembered.
+    """
+    if isinstance(rng, Draws) and rng.variety and rng.random() < rng.variety:
+        return "".join(_english_like_syllable(rng) for _ in range(rng.choice((1, 2, 2, 3))))
+    word = "".join(rng.choice(_PIECES["syllables"]) for _ in range(rng.choice((2, 2, 3, 3, 4))))
+    return f"{word}{rng.choice(_PIECES['endings'])}" if rng.random() < 0.5 else word
 
 
-def _drawn(pool: dict[Split, tuple[str, ...]], rng: random.Random, split: Split, made_up: float) -> str:
+def _english_like_syllable(rng: random.Random) -> str:
+    onset = rng.choice(_PIECES["onsets"]) if rng.random() < 0.85 else ""
+    nucleus = rng.choice(_PIECES["nuclei"])
+    return onset + nucleus + (rng.choice(_PIECES["codas"]) if rng.random() < 0.45 else "")
+
+
+def _drawn(pool: Pool, rng: random.Random, split: Split, made_up: float) -> str:
     if split == "train" and rng.random() < made_up:
         return made_up_word(rng).capitalize()
     return rng.choice(pool[split])
@@ -85,6 +82,6 @@ def thing(rng: random.Random, split: Split) -> str:
 
 
 def number(rng: random.Random) -> int:
-    """A whole number of one to four digits, every length equally often."""
+    """A whole number of one to four digits."""
     digits = rng.choice((1, 2, 2, 3, 3, 4))
-    return rng.randrange(10 ** (digits - 1), 10**digits)
+    return int(rng.randrange(10 ** (digits - 1), 10**digits))

@@ -6,37 +6,17 @@ import random
 import zlib
 
 from tools.sapling.conversation import Exchange, Reply, user
+from tools.sapling.tables import both, table
 from tools.sapling.words import Split
 
-_SUM = (
-    "What is {a} + {b}?", "{a} + {b}", "{a}+{b}", "{a} + {b} = ?", "{a}+{b}=?", "Calculate {a} + {b}.", "What is {a} plus {b}?",
-    "Add {a} and {b}.", "How much is {a} + {b}?", "Compute {a} plus {b}.", "What is the sum of {a} and {b}?", "what's {a} + {b}",
-    "Please work out {a} + {b}.", "What do you get when you add {a} and {b}?", "{a} plus {b}?", "Can you add {a} to {b}?",
-)
-_SUM_HELDOUT = ("Tell me {a} + {b}.", "Work out the sum of {a} and {b}, please.", "How much is {a} plus {b}?", "Can you compute {a} + {b}?")
-_DIFFERENCE = (
-    "What is {a} - {b}?", "{a} - {b}", "{a}-{b}", "{a} - {b} = ?", "{a}-{b}=?", "Calculate {a} - {b}.", "What is {a} minus {b}?",
-    "Subtract {b} from {a}.", "How much is {a} - {b}?", "Compute {a} minus {b}.", "What is the difference of {a} and {b}?",
-    "what's {a} - {b}", "Please work out {a} - {b}.", "Take {b} away from {a}.", "{a} minus {b}?", "Can you subtract {b} from {a}?",
-)
-_DIFFERENCE_HELDOUT = ("Tell me {a} - {b}.", "Please subtract {b} from {a}.", "How much is {a} minus {b}?", "Can you compute {a} - {b}?")
-_PRODUCT = (
-    "What is {a} * {b}?", "{a} * {b}", "{a}*{b}", "{a} * {b} = ?", "{a} x {b}", "{a} × {b}", "Calculate {a} * {b}.",
-    "What is {a} times {b}?", "Multiply {a} by {b}.", "How much is {a} * {b}?", "Compute {a} times {b}.",
-    "What is the product of {a} and {b}?", "what's {a} * {b}", "Please work out {a} * {b}.", "{a} times {b}?",
-    "Can you multiply {a} and {b}?", "What is {a} x {b}?", "What is {a} × {b}?",
-)
-_PRODUCT_HELDOUT = ("Tell me {a} * {b}.", "Work out the product of {a} and {b}.", "How much is {a} times {b}?", "Can you compute {a} * {b}?")
-PHRASINGS: dict[str, dict[Split, tuple[str, ...]]] = {
-    "+": {"train": _SUM, "heldout": _SUM_HELDOUT},
-    "-": {"train": _DIFFERENCE, "heldout": _DIFFERENCE_HELDOUT},
-    "*": {"train": _PRODUCT, "heldout": _PRODUCT_HELDOUT},
-}
+PHRASINGS = {operator: both(entry) for operator, entry in table("arithmetic").items()}
 _PLACES = ("ones", "tens", "hundreds")
 
 
 def is_heldout(a: int, operator: str, b: int) -> bool:
-    """Whether a pair belongs to the evaluation: a tenth of all, by a hash; the order of a sum or product does not matter."""
+    """Whether a pair belongs to the evaluation: a tenth of all, by a hash; the order of a sum or product
+    does not matter.
+    """
     if a < 10 and b < 10:
         return False  # the digit tables themselves must be learnt whole
     low, high = (a, b) if operator == "-" else (min(a, b), max(a, b))
@@ -44,10 +24,15 @@ def is_heldout(a: int, operator: str, b: int) -> bool:
 
 
 def operands(rng: random.Random, operator: str, split: Split) -> tuple[int, int]:
-    """Two numbers of one to three digits (two for a product), longer ones more often, from the right side of the split."""
+    """Two numbers of one to three digits (two for a product), longer ones more often, from the right side
+    of the split.
+    """
     lengths = (1, 2, 2, 2) if operator == "*" else (1, 2, 2, 3, 3, 3)
     while True:
-        a, b = (rng.randrange(10 ** (n - 1) if n > 1 else 0, 10**n) for n in (rng.choice(lengths), rng.choice(lengths)))
+        a, b = (
+            rng.randrange(10 ** (n - 1) if n > 1 else 0, 10**n)
+            for n in (rng.choice(lengths), rng.choice(lengths))
+        )
         if operator == "-" and a < b and rng.random() < 0.4:
             a, b = b, a
         if is_heldout(a, operator, b) == (split == "heldout"):
@@ -55,7 +40,9 @@ def operands(rng: random.Random, operator: str, split: Split) -> tuple[int, int]
 
 
 def sum_working(a: int, b: int) -> str:
-    """Column addition of two numbers below 1000: every row has the same length, so a digit is always equally far away."""
+    """Column addition of two numbers below 1000: every row has the same length, so a digit is always
+    equally far away.
+    """
     rows, carry, total = [f"{a:03d} + {b:03d}"], 0, ""
     for place, (x, y) in zip(_PLACES, _columns(a, b), strict=True):
         column = x + y + carry
@@ -97,7 +84,8 @@ def _partial(a: int, digit: int) -> tuple[int, str]:
     middle = low // 10 + high % 10
     row = (
         f"{a:02d}*{digit}: {a % 10}*{digit}={low:02d} {a // 10}*{digit}={high:02d} "
-        f"{low // 10}+{high % 10}+0={middle:02d} {high // 10}+0+{middle // 10}={a * digit // 100:02d} {a * digit:03d}"
+        f"{low // 10}+{high % 10}+0={middle:02d} {high // 10}+0+{middle // 10}={a * digit // 100:02d} "
+        f"{a * digit:03d}"
     )
     return a * digit, row
 

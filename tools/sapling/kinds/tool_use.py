@@ -18,7 +18,28 @@ _OPENINGS: dict[Split, tuple[str, ...]] = {
     "train": ("", "", "", "", "", "Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: "),
     "heldout": ("", "", "", "Good morning! ", "Question: "),
 }
-_CONDITIONS = "sunny cloudy rainy windy cold warm clear open closed done ready late full empty low high good bad fast slow".split()
+_CONDITIONS = [
+    "sunny",
+    "cloudy",
+    "rainy",
+    "windy",
+    "cold",
+    "warm",
+    "clear",
+    "open",
+    "closed",
+    "done",
+    "ready",
+    "late",
+    "full",
+    "empty",
+    "low",
+    "high",
+    "good",
+    "bad",
+    "fast",
+    "slow",
+]
 
 
 @attrs.frozen
@@ -35,17 +56,23 @@ def request(rng: random.Random, split: Split, tool: Tool) -> Request:
     """A question that `tool` answers, with fresh arguments in the schema's order."""
     text = rng.choice(tool.asked)
     mentioned = [parameter for parameter in tool.parameters if "{" + parameter.name + "}" in text]
-    arguments: dict[str, Any] = {parameter.name: toolbox.value(rng, split, parameter.holds) for parameter in mentioned}
-    optional = [parameter for parameter in tool.parameters if parameter.holds == "unit" and not parameter.required]
+    arguments: dict[str, Any] = {
+        parameter.name: toolbox.value(rng, split, parameter.holds) for parameter in mentioned
+    }
+    optional = [
+        parameter for parameter in tool.parameters if parameter.holds == "unit" and not parameter.required
+    ]
     text = text.format(**arguments)
     if optional and rng.random() < 0.3:
         arguments[optional[0].name] = rng.choice(("celsius", "fahrenheit"))
-        text = f"{text.rstrip('?.')} in {arguments[optional[0].name]}{text[len(text.rstrip('?.')):]}"
+        text = toolbox.with_addition(text, f"in {arguments[optional[0].name]}")
     return Request(text, tool.topic, Call(tool.name, arguments), tool)
 
 
 def _clause(call: Call) -> str:
-    given = ", ".join(f"{key} {json.dumps(argument, ensure_ascii=False)}" for key, argument in call.arguments.items())
+    given = ", ".join(
+        f"{key} {json.dumps(argument, ensure_ascii=False)}" for key, argument in call.arguments.items()
+    )
     return f"Call {call.name} with {given}."
 
 
@@ -55,15 +82,25 @@ def called(rng: random.Random, split: Split, requests: list[Request]) -> Exchang
     if len(texts) == 2:
         first, second = texts[0].rstrip("?."), texts[1]
         lowered = second if rng.random() < 0.3 else second[0].lower() + second[1:]
-        joined = rng.choice((f"{first}, and {lowered}", f"{first} and {lowered}", f"{texts[0]} And {lowered}", f"{texts[0]} {second}",
-                             f"{first}, then {lowered}", f"{texts[0]} Also {lowered}"))
+        joined = rng.choice(
+            (
+                f"{first}, and {lowered}",
+                f"{first} and {lowered}",
+                f"{texts[0]} And {lowered}",
+                f"{texts[0]} {second}",
+                f"{first}, then {lowered}",
+                f"{texts[0]} Also {lowered}",
+            )
+        )
     else:
         joined = texts[0]
     topics = " and ".join(item.topic for item in requests)
     clauses = " ".join(_clause(item.call) for item in requests)
     return Exchange(
         asked=user(rng.choice(_OPENINGS[split]) + joined),
-        reply=Reply(reasoning=f"The user asks for: {topics}. {clauses}", calls=tuple(item.call for item in requests)),
+        reply=Reply(
+            reasoning=f"The user asks for: {topics}. {clauses}", calls=tuple(item.call for item in requests)
+        ),
         kind="tool_call" if len(requests) == 1 else "two_calls",
         expect={"calls": [{"name": item.call.name, "arguments": item.call.arguments} for item in requests]},
     )
@@ -74,7 +111,11 @@ def _same_tool_twice(rng: random.Random, split: Split, tool: Tool) -> Exchange:
     key = next(iter(first.call.arguments))
     other = toolbox.value(rng, split, next(p.holds for p in tool.parameters if p.name == key))
     second = attrs.evolve(first, call=Call(tool.name, {**first.call.arguments, key: other}))
-    text = first.text.replace(str(first.call.arguments[key]), f"{first.call.arguments[key]} and {rng.choice(('', '', 'in '))}{other}", 1)
+    text = first.text.replace(
+        str(first.call.arguments[key]),
+        f"{first.call.arguments[key]} and {rng.choice(('', '', 'in '))}{other}",
+        1,
+    )
     exchange = called(rng, split, [attrs.evolve(first, text=text)])
     clauses = " ".join(_clause(item.call) for item in (first, second))
     calls = (first.call, second.call)
@@ -96,7 +137,9 @@ def calling(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
 
 def twice(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
     """Two calls in one reply."""
-    single = [tool for tool in tools if len(tool.parameters) == 1 and tool.parameters[0].holds in ("place", "name")]
+    single = [
+        tool for tool in tools if len(tool.parameters) == 1 and tool.parameters[0].holds in ("place", "name")
+    ]
     if single and (len(tools) < 2 or rng.random() < 0.4):
         return _same_tool_twice(rng, split, rng.choice(single))
     if len(tools) < 2:
@@ -112,7 +155,11 @@ def no_tool_fits(rng: random.Random, split: Split, tools: list[Tool]) -> Exchang
         else:
             text = outside_question(rng, split)
         lowered = text.lower()
-        if not any(tool.topic in lowered or any(part in lowered for part in tool.name.lower().split("_") if len(part) > 3) for tool in tools):
+        if not any(
+            tool.topic in lowered
+            or any(part in lowered for part in tool.name.lower().split("_") if len(part) > 3)
+            for tool in tools
+        ):
             break
     return Exchange(
         asked=user(rng.choice(_OPENINGS[split]) + text),
@@ -135,7 +182,9 @@ def _result_value(rng: random.Random, split: Split, key: str) -> Any:
     if style < 0.8:
         return toolbox.value(rng, split, rng.choice(("name", "place")))
     if style < 0.95:
-        return " ".join(rng.choice((rng.choice(_CONDITIONS), toolbox.value(rng, split, "thing"))) for _ in range(2))
+        return " ".join(
+            rng.choice((rng.choice(_CONDITIONS), toolbox.value(rng, split, "thing"))) for _ in range(2)
+        )
     return made_up_word(rng)
 
 
@@ -153,7 +202,11 @@ def _result(rng: random.Random, split: Split, call: Call, tool: Tool) -> tuple[s
         first = next(iter(call.arguments.items()))
         values = {first[0]: first[1], **{key: item for key, item in values.items() if key != first[0]}}
         told = ", ".join(f"the {key} is {item}" for key, item in values.items())
-    return json.dumps(values, ensure_ascii=False), told[0].upper() + told[1:] + ".", [str(item) for item in values.values()]
+    return (
+        json.dumps(values, ensure_ascii=False),
+        told[0].upper() + told[1:] + ".",
+        [str(item) for item in values.values()],
+    )
 
 
 def answered(rng: random.Random, split: Split, exchange: Exchange, tools: list[Tool]) -> Exchange:
@@ -161,11 +214,15 @@ def answered(rng: random.Random, split: Split, exchange: Exchange, tools: list[T
     by_name = {tool.name: tool for tool in tools}
     parts = [_result(rng, split, call, by_name[call.name]) for call in exchange.reply.calls]
     asked = tuple(
-        {"role": "tool", "tool_call_id": f"call_{position}", "content": text} for position, (text, _, _) in enumerate(parts)
+        {"role": "tool", "tool_call_id": f"call_{position}", "content": text}
+        for position, (text, _, _) in enumerate(parts)
     )
     return Exchange(
         asked=asked,
-        reply=Reply(reasoning="The tool answered, so I pass it on.", content=" ".join(sentence for _, sentence, _ in parts)),
+        reply=Reply(
+            reasoning="The tool answered, so I pass it on.",
+            content=" ".join(sentence for _, sentence, _ in parts),
+        ),
         kind="tool_result",
         expect={"contains": [wanted for _, _, values in parts for wanted in values], "no_calls": True},
     )

@@ -1,0 +1,148 @@
+"""The held-out evaluation through a server's HTTP API: `python -m tools.sapling.evaluate_http
+http://127.0.0.1:8000`.
+
+Every question is one greedy POST to /v1/chat/completions; the sets and the grading are those of the offline
+evaluation.
+Prints a table and, with --out, writes the figures as JSON. Exits with 1 when a kind misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import sys
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from tools.sapling.conversation import Conversation, messages_before
+from tools.sapling.grading import Answer, is_right
+from tools.sapling.heldout import KINDS, TARGETS, heldout
+
+_TIMEOUT = 300
+
+
+def ask(base: str, talk: Conversation) -> Answer:
+    """Sends the conversation's last question and reads the reply. Raises ValueError when the server
+    refuses.
+    """
+    address = urllib.parse.urlsplit(base)
+    body: dict[str, Any] = {
+        "messages": _on_the_wire(messages_before(talk, len(talk.exchanges) - 1)),
+        "temperature": 0,
+        "max_tokens": 400,
+        "chat_template_kwargs": {"enable_thinking": talk.thinking},
+    }
+    if talk.tools:
+        body["tools"] = list(talk.tools)
+    connection = http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    content = json.loads(response.read())
+    connection.close()
+    if response.status != http.client.OK:
+        raise ValueError(f"HTTP {response.status}: {content}")
+    return _answer(content, thinking=talk.thinking)
+
+
+def _on_the_wire(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As an OpenAI client sends them: calls have ids, their arguments are JSON text."""
+    sent = []
+    for message in messages:
+        calls = [
+            {
+                "id": f"call_{position}",
+                "type": "function",
+                "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])},
+            }
+            for position, call in enumerate(message.get("tool_calls", []))
+        ]
+        sent.append(
+            {**message, "content": message["content"] or None, "tool_calls": calls} if calls else message
+        )
+    return sent
+
+
+def _answer(content: dict[str, Any], *, thinking: bool) -> Answer:
+    choice, usage = content["choices"][0], content["usage"]
+    message = choice["message"]
+    closed = not thinking or message["content"] is not None or bool(message.get("tool_calls"))
+    spent = usage.get("completion_tokens_details", {}).get("reasoning_tokens", 0)
+    return Answer(
+        content=message["content"] or "",
+        calls=tuple(
+            (call["function"]["name"], call["function"]["arguments"])
+            for call in message.get("tool_calls") or ()
+        ),
+        reasoning_tokens=spent if closed else None,
+    )
+
+
+def evaluate(base: str, kind: str, count: int, *, thinking: bool, workers: int) -> dict[str, Any]:
+    """The figures of one kind."""
+    talks = heldout(kind, count, thinking=thinking)
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        answers = list(pool.map(lambda talk: ask(base, talk), talks))
+    right = sum(
+        is_right(answer, talk.exchanges[-1].expect) for answer, talk in zip(answers, talks, strict=True)
+    )
+    closed = sum(answer.closed for answer in answers)
+    return {
+        "kind": kind,
+        "thinking": thinking,
+        "asked": count,
+        "right": round(100 * right / count, 1),
+        "closed": round(100 * closed / count, 1),
+        "target": TARGETS.get(kind) if thinking else None,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def row(result: dict[str, Any]) -> str:
+    """A line of the markdown table."""
+    target = "" if result["target"] is None else f"≥ {result['target']}"
+    thinking = "yes" if result["thinking"] else "no"
+    return f"| {result['kind']} | {thinking} | {result['right']} | {target} | {result['closed']} |"
+
+
+HEADER = "| kind | thinking | right, % | target | block closed in 256 tokens, % |\n|---|---|---|---|---|"
+
+
+def main() -> int:
+    """Parses the command line, asks everything, prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("base", help="the server's address, without /v1")
+    parser.add_argument("--count", type=int, default=200, help="questions of each kind")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--workers", type=int, default=8, help="requests in flight")
+    parser.add_argument(
+        "--no-thinking", action="store_true", help="ask every kind with the think block closed, too"
+    )
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    results = []
+    print(HEADER)
+    for thinking in (True, False) if options.no_thinking else (True,):
+        for kind in options.kinds:
+            results.append(
+                evaluate(options.base, kind, options.count, thinking=thinking, workers=options.workers)
+            )
+            print(row(results[-1]), flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    missed = [
+        result["kind"]
+        for result in results
+        if result["target"] and (result["right"] < result["target"] or result["closed"] < 99)
+    ]
+    if missed:
+        print("below target:", ", ".join(missed))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
