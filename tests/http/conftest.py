@@ -201,7 +201,7 @@ class LiveServer:
 
         async def poll() -> None:
             async with asyncio.timeout(WAIT):
-                while not condition():
+                while not condition():  # noqa: ASYNC110 -- nothing tells of what is waited for
                     await asyncio.sleep(0.002)
 
         self.wait(poll())
@@ -269,7 +269,7 @@ Serve = Callable[..., LiveServer]
 
 @pytest.fixture
 def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterator[Serve]:
-    """Start servers: recordings, then ``limits``, ``queue``, ``loaded``, ``adapters`` and any setting by name."""
+    """Start servers: recordings, ``limits``, ``queue``, ``loaded``, ``adapters``, any setting by name."""
     with contextlib.ExitStack() as stack:
 
         def start(
@@ -340,8 +340,8 @@ def server(serve: Serve) -> LiveServer:
 
 
 @pytest.fixture(autouse=True)
-def log_lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+def log_lines() -> Callable[[], list[dict[str, Any]]]:
     """Logging as in production, JSON lines, kept: call it for the lines so far."""
     kept = io.StringIO()
     logs.configure(level="debug", format="json", stream=kept)
-    yield lambda: [json.loads(line) for line in kept.getvalue().splitlines()]
+    return lambda: [json.loads(line) for line in kept.getvalue().splitlines()]

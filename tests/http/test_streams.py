@@ -99,7 +99,7 @@ def test_http_1_0_gets_an_unchunked_stream_that_ends_with_the_connection(server:
 
 
 def test_the_status_line_waits_for_the_slot(serve: Serve) -> None:
-    """While the job queues and the wait is short, not a byte is sent: a refusal could still be a true status."""
+    """While the job queues, for a while not a byte is sent: a refusal could still be a true status."""
     server = serve(FOREVER, HELLO, queue=QueueLimits(slots=1, depth=1))
     with occupied(server) as first, server.open_stream("hi") as second:
         server.until(lambda: server.engine.stats().waiting == 1)
