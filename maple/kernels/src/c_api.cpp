@@ -65,7 +65,7 @@ int maple_linear(const maple_matrix* m, const float* x, int32_t count, float* y,
     inputs.push_back(&rows[t]);
     outputs.push_back(&output[t * blocks * kBlockRows]);
   }
-  const Matrix matrix{static_cast<const uint8_t*>(m->blocks), m->kind, padded, matrix_block_bytes(m->kind, m->cols)};
+  const Matrix matrix{static_cast<const uint8_t*>(m->blocks), m->kind, padded, matrix_block_bytes(m->kind, m->cols), nullptr};
   kernels->matmul(matrix, 0, static_cast<int>(blocks), activations, inputs.data(), count, {outputs.data(), nullptr});
   for (int t = 0; t < count; ++t)
     for (int r = 0; r < m->rows; ++r) y[static_cast<size_t>(t) * m->rows + r] = output[t * blocks * kBlockRows + r];

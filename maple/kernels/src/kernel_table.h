@@ -29,16 +29,18 @@ struct Row {
 // A packed matrix. Blocks of 16 rows follow each other; inside a block the rows are interleaved by 32-bit words, except
 // for affine4:
 //   ternary  16 f32 row scales, then per 16 columns 16 words; the code (w + 1) of column 4p + b at bit 8b + 2p
-//   affine4  16 rows one after the other: a bf16 scale and bias per 64 columns, then per 64 columns 32 bytes with column
-//            j in the low and 32 + j in the high nibble of byte j; w = bf16(bf16(scale * code) + bias), as MLX has it
+//   affine4  16 rows one after the other: a bf16 scale and bias per 64 columns, then per 128 columns 16 words; column
+//            16q + lane of the first group at bit 4q of a word, of the second at bit 16 + 4q;
+//            w = bf16(bf16(scale * code) + bias), as MLX defines it
 //   int8     16 f32 row scales, then per 4 columns 16 words of (w + 128) bytes
 //   bf16     per 2 columns 16 words, the even column in the low half
 //   f32      per column 16 floats
 struct Matrix {
   const uint8_t* blocks;
   int32_t kind;
-  int32_t padded_cols;  // a multiple of 16, or of 64 for affine4
+  int32_t padded_cols;  // a multiple of 16, or of 128 for affine4
   size_t block_bytes;
+  const uint8_t* next = nullptr;  // what the thread reads after its range of blocks, if that does not follow in memory
 };
 
 // Where a product goes: out[t][row] = y, or out[t][row] += weight[t] * y where `weight` is given.

@@ -5,7 +5,7 @@
 namespace maple {
 
 int padded_columns(int32_t kind, int cols) {
-  const int unit = kind == kAffine4 ? kGroup : 16;
+  const int unit = kind == kAffine4 ? 2 * kGroup : 16;
   return (cols + unit - 1) / unit * unit;
 }
 

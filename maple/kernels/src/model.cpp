@@ -213,11 +213,15 @@ void Model::experts(const Layer& layer) {
                          hidden_limbs_ + p * hidden_limb_stride_, &hidden_row_[p]);
   });
   // A thread owns rows of the output and adds the experts to them in ascending order, whatever else is in the step.
-  const int blocks = hidden_ / kBlockRows, size = std::max(4, std::min(8, chunks_of(blocks, pool_.threads() * 4) / 4 * 4));
+  const int blocks = hidden_ / kBlockRows, most = tokens_ < 32 ? 8 : 16;
+  const int size = std::max(4, std::min(most, chunks_of(blocks, pool_.threads() * 4) / 4 * 4));
   pool_.parallel(chunks_of(blocks, size), [&](int chunk, int) {
-    for (const int expert : active_) {
+    for (size_t i = 0; i < active_.size(); ++i) {
+      const int expert = active_[i], after = active_[std::min(i + 1, active_.size() - 1)];
       Matrix matrix = layer.down;
       matrix.blocks += static_cast<size_t>(expert) * layer.down_bytes;
+      matrix.next = layer.down.blocks + static_cast<size_t>(after) * layer.down_bytes +
+                    static_cast<size_t>(chunk) * size * matrix.block_bytes;
       const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
       kernels_->matmul(matrix, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations,
                        pair_hidden_rows_.data() + first, count, {pair_x_.data() + first, pair_weight_.data() + first});

@@ -35,7 +35,7 @@ bool bind(const maple_matrix& given, int rows, int cols, int count, const char* 
     return false;
   }
   *out = {static_cast<const uint8_t*>(given.blocks), given.kind, padded_columns(given.kind, cols),
-          matrix_block_bytes(given.kind, cols)};
+          matrix_block_bytes(given.kind, cols), nullptr};
   return true;
 }
 
@@ -88,7 +88,7 @@ Pages map_pages(size_t bytes) {
 Model::Model(const maple_config& config, const KernelTable* kernels)
     : config_(config), kernels_(kernels), pool_(config.threads), full_pool_(nullptr, Unmap{0}), sliding_pool_(nullptr, Unmap{0}),
       arena_(nullptr, Unmap{0}) {
-  hidden_ = round_up(config.hidden, kGroup);
+  hidden_ = round_up(config.hidden, 2 * kGroup);  // the widest unit of columns
   query_ = config.heads * config.head_dim;
   kv_ = config.kv_heads * config.head_dim;
   width_ = round_up(config.expert_width, kBlockRows);

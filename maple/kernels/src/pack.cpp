@@ -85,11 +85,13 @@ uint32_t transpose_codes(uint32_t w) {
   return w ^ t ^ (t << 12);
 }
 
-// Two neighbouring columns share a source byte; ours pairs column j with 32 + j.
-void pair_nibbles(const uint8_t* from, uint8_t* to) {
-  for (int j = 0; j < kGroup / 2; ++j) {
-    const int low = from[j / 2] >> (4 * (j % 2)) & 15, high = from[kGroup / 4 + j / 2] >> (4 * (j % 2)) & 15;
-    to[j] = static_cast<uint8_t>(low | high << 4);
+// The 64 codes of group g of a row, two a byte as stored, to the words of its pair of groups.
+void spread_group(const uint8_t* from, size_t g, uint8_t* row_codes) {
+  for (int k = 0; k < kGroup; ++k) {
+    const uint32_t code = from[k / 2] >> (4 * (k % 2)) & 15;
+    uint8_t* word = row_codes + g / 2 * kGroup + k % 16 * 4;
+    const int bit = static_cast<int>(g % 2) * 16 + k / 16 * 4;
+    word[bit / 8] = static_cast<uint8_t>(word[bit / 8] | code << (bit % 8));
   }
 }
 
@@ -181,7 +183,7 @@ int maple_pack_affine4(const void* words, const void* scales, const void* biases
         std::memcpy(affine + 4 * g, static_cast<const char*>(scales) + 2 * at, 2);
         std::memcpy(affine + 4 * g + 2, static_cast<const char*>(biases) + 2 * at, 2);
         if (!std::isfinite(bf16_at(scales, at)) || !std::isfinite(bf16_at(biases, at))) problem.report(static_cast<int64_t>(row));
-        pair_nibbles(static_cast<const uint8_t*>(words) + at * (kGroup / 2), affine + groups * 4 + g * (kGroup / 2));
+        spread_group(static_cast<const uint8_t*>(words) + at * (kGroup / 2), g, affine + padded_columns(kAffine4, cols) / kGroup * 4);
       }
     }
   });

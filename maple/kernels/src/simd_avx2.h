@@ -22,6 +22,7 @@ static inline F f_sub(F a, F b) { return _mm256_sub_ps(a, b); }
 static inline F f_mul(F a, F b) { return _mm256_mul_ps(a, b); }
 static inline F f_div(F a, F b) { return _mm256_div_ps(a, b); }
 static inline F f_fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+static inline F f_fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
 static inline F f_max(F a, F b) { return _mm256_max_ps(a, b); }
 static inline F f_min(F a, F b) { return _mm256_min_ps(a, b); }
 static inline F f_from_i(I a) { return _mm256_cvtepi32_ps(a); }
@@ -98,9 +99,8 @@ static inline void f_store_f16(void* p, F a) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-static inline I i_load_u8(const void* p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
 struct Table { F low, high; };  // sixteen floats to look up
-static inline Table table_of(const F* v) { return {v[0], v[1]}; }
+static inline Table table_at(const float* p) { return {f_load(p), f_load(p + 8)}; }
 static inline F f_lookup(Table table, I index) {
   const F upper = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28));  // bit 3 to the sign
   return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index), _mm256_permutevar8x32_ps(table.high, index), upper);

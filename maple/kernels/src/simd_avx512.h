@@ -18,6 +18,7 @@ static inline F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
 static inline F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
 static inline F f_div(F a, F b) { return _mm512_div_ps(a, b); }
 static inline F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+static inline F f_fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
 static inline F f_max(F a, F b) { return _mm512_max_ps(a, b); }
 static inline F f_min(F a, F b) { return _mm512_min_ps(a, b); }
 static inline F f_from_i(I a) { return _mm512_cvtepi32_ps(a); }
@@ -80,9 +81,8 @@ static inline void f_store_f16(void* p, F a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-static inline I i_load_u8(const void* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 typedef F Table;  // sixteen floats to look up; an index's upper bits are ignored
-static inline Table table_of(const F* v) { return v[0]; }
+static inline Table table_at(const float* p) { return f_load(p); }
 static inline F f_lookup(Table table, I index) { return _mm512_permutexvar_ps(index, table); }
 
 #define UNROLL _Pragma("GCC unroll 32")

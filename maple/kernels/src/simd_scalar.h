@@ -23,6 +23,7 @@ static inline F f_sub(F a, F b) { MAPLE_LANES(F, a.v[i] - b.v[i]); }
 static inline F f_mul(F a, F b) { MAPLE_LANES(F, a.v[i] * b.v[i]); }
 static inline F f_div(F a, F b) { MAPLE_LANES(F, a.v[i] / b.v[i]); }
 static inline F f_fma(F a, F b, F c) { MAPLE_LANES(F, a.v[i] * b.v[i] + c.v[i]); }
+static inline F f_fnma(F a, F b, F c) { MAPLE_LANES(F, c.v[i] - a.v[i] * b.v[i]); }
 static inline F f_max(F a, F b) { MAPLE_LANES(F, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline F f_min(F a, F b) { MAPLE_LANES(F, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 static inline F f_from_i(I a) { MAPLE_LANES(F, static_cast<float>(a.v[i])); }
@@ -142,11 +143,10 @@ static inline void f_store_f16(void* p, F a) {
     __builtin_memcpy(static_cast<char*>(p) + 2 * i, &half, 2);
   }
 }
-static inline I i_load_u8(const void* p) { MAPLE_LANES(I, static_cast<const uint8_t*>(p)[i]); }
 struct Table { float v[16]; };  // sixteen floats to look up
-static inline Table table_of(const F* v) {
+static inline Table table_at(const float* p) {
   Table t;
-  __builtin_memcpy(t.v, v, sizeof t.v);
+  __builtin_memcpy(t.v, p, sizeof t.v);
   return t;
 }
 static inline F f_lookup(const Table& table, I index) { MAPLE_LANES(F, table.v[index.v[i] & 15]); }
