@@ -7,10 +7,14 @@ import gc
 import socket
 import struct
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from maple_protocols.adapter import Policy
+from maple_protocols.ask import Ask
+from maple_protocols.openai.chat import ChatAdapter
 
 from maple.engine.admission import QueueLimits
 from maple.engine.script import Recording
@@ -84,6 +88,34 @@ def test_leaving_after_the_status_line_in_the_queue(serve: Serve) -> None:
             server.read_until(second, b": ping")
         server.until(lambda: server.engine.stats().waiting == 0)
         assert counts(server) == (1, 0, 1)
+
+
+class Deliberate(ChatAdapter):
+    """A protocol that takes its time over a body."""
+
+    path = "/v1/deliberate"
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return super().structure(body, policy)
+
+
+def test_leaving_while_a_large_body_is_being_read_starts_nothing(serve: Serve) -> None:
+    """It is parsed on another thread, which cannot be stopped; what it finds is dropped."""
+    adapter = Deliberate()
+    server = serve(ENDLESS, adapters=(adapter,))
+    body = server.chat_body(metadata={"large": "x" * 100_000})
+    with server.send(server.request_bytes("/v1/deliberate", body)):
+        assert adapter.begun.wait(20)
+    server.settle()
+    adapter.go_on.set()
+    server.until(lambda: len(asyncio.all_tasks()) == 2)  # the server's own and this one
+    assert counts(server) == (0, 0, 0)
+    assert server.engine.stats().prompt_tokens == 0
 
 
 def test_the_access_line_of_a_client_that_left_says_so(serve: Serve, log_lines) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from maple_protocols.adapter import Encoder, Frame, Identity, TurnEvent
+from maple_protocols.ask import Ask
+from maple_protocols.openai.chat import ChatAdapter
+from maple_protocols.openai.chat_out import ChatEncoder
 
 from maple.engine.admission import QueueLimits
 from maple.engine.script import Recording
@@ -191,3 +195,30 @@ def _time_to_first_byte(server: LiveServer) -> float:
         took = time.perf_counter() - started
         server.read_until(raw, b"[DONE]")
     return took
+
+
+class BrokenEncoder(ChatEncoder):
+    """An encoder by someone who forgot a case."""
+
+    def event(self, event: TurnEvent) -> Sequence[Frame]:
+        raise KeyError(event)
+
+
+class BrokenProtocol(ChatAdapter):
+    path = "/v1/broken"
+
+    def encoder(self, ask: Ask, identity: Identity) -> Encoder:
+        return BrokenEncoder(ask, identity)
+
+
+def test_an_unforeseen_failure_in_a_stream_tells_nothing_and_ends_it(serve: Serve, log_lines) -> None:
+    """In band, in our shape; where it happened is in the log; the slot is free."""
+    server = serve(adapters=(BrokenProtocol(),))
+    events = server.post("/v1/broken", server.chat_body(stream=True)).events
+    assert events[-2:] == [
+        {"error": {"message": "internal error", "type": "server_error", "param": None, "code": None}},
+        "[DONE]",
+    ]
+    server.settle()
+    server.until_idle()
+    assert [line["route"] for line in log_lines() if line["event"] == "http.crash"] == ["/v1/broken"]
