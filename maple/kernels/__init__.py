@@ -17,7 +17,15 @@ from maple.kernels.native import (
     NativeModel,
     StepSlice,
 )
-from maple.kernels.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense, pack_ternary
+from maple.kernels.packing import (
+    Kind,
+    PackedMatrix,
+    Place,
+    pack_affine4,
+    pack_codes2,
+    pack_dense,
+    pack_ternary,
+)
 
 __all__ = [
     "KV_BLOCK_TOKENS",

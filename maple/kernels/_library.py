@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from maple.kernels.build import LIBRARY_NAME
-
+LIBRARY_NAME = "libmaple_kernels.so"  # as build.py names it
 ABI_VERSION = 1
 ERROR_BYTES = 256
 PATHS = ("scalar", "avx2", "avxvnni", "avx512", "neon")
@@ -177,7 +176,9 @@ def available() -> KernelInfo | Unavailable:
     """Whether the native kernels run in this process, and how; never raises."""
     where = pathlib.Path(__file__).parent / LIBRARY_NAME
     if not where.exists():
-        return Unavailable(f"the kernels are not built ({where.name} is missing): run python -m maple.kernels.build")
+        return Unavailable(
+            f"the kernels are not built ({where.name} is missing): run python -m maple.kernels.build"
+        )
     try:
         library = default_library()
     except (OSError, AttributeError, KernelError) as error:

@@ -1,7 +1,8 @@
 """Compile the kernels: one shared library with a C interface, loaded through ctypes by every Python alike.
 
 Each instruction set is a translation unit with flags of its own; which one runs is decided by the processor at run time.
-`python -m maple.kernels.build` builds in place; setup.py calls `build` for a wheel.
+`python -m maple.kernels.build` builds in place; setup.py loads this file alone and calls `build`, so it imports the
+standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ LIBRARY_NAME = "libmaple_kernels.so"
 SOURCES = pathlib.Path(__file__).parent / "src"
 
 # -ffp-contract=off: where two copies of a loop are inlined, both must round alike.
-_COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-pthread", "-Wall", "-Wextra")
+_COMMON = (
+    "-std=c++17",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+)
 # GCC's own AVX-512 headers trip its uninitialised-variable warnings.
 _VECTOR = ("-O3", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _COMMON_UNITS = ("c_api", "dispatch", "layout", "model", "model_create", "pack", "pool")
@@ -119,7 +129,9 @@ def build(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build from the command line; prints the library's path."""
-    parser = argparse.ArgumentParser(prog="python -m maple.kernels.build", description="Compile Maple's CPU kernels.")
+    parser = argparse.ArgumentParser(
+        prog="python -m maple.kernels.build", description="Compile Maple's CPU kernels."
+    )
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent / LIBRARY_NAME)
     parser.add_argument("--jobs", type=int)
     options = parser.parse_args(arguments)

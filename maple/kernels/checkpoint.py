@@ -20,7 +20,6 @@ import numpy.typing as npt
 from maple.kernels._library import KernelError
 from maple.kernels.native import EmbeddingWeights, Floats, LayerWeights, ModelShape, ModelWeights
 from maple.kernels.packing import (
-    GROUP,
     BLOCK_ROWS,
     Kind,
     PackedMatrix,
@@ -79,8 +78,14 @@ class StoredTensors(Mapping[str, StoredTensor]):
             begin, end = entry["data_offsets"]
             item = np.dtype(_ITEM.get(entry["dtype"], np.uint8))
             shape = tuple(entry["shape"])
-            if entry["dtype"] not in _ITEM or end - begin != math.prod(shape) * item.itemsize or 8 + size + end > len(area):
-                raise KernelError(f"{path}: tensor {name} has dtype {entry['dtype']}, shape {shape}, {end - begin} bytes")
+            if (
+                entry["dtype"] not in _ITEM
+                or end - begin != math.prod(shape) * item.itemsize
+                or 8 + size + end > len(area)
+            ):
+                raise KernelError(
+                    f"{path}: tensor {name} has dtype {entry['dtype']}, shape {shape}, {end - begin} bytes"
+                )
             data = np.frombuffer(area, np.uint8, end - begin, 8 + size + begin)
             self._tensors[name] = StoredTensor(name=name, dtype=entry["dtype"], shape=shape, data=data)
 
@@ -163,7 +168,9 @@ class _Reader:
             return _Source(tensor=tensor, alpha=None, count=count, rows=rows, cols=last)
         if tensor.dtype != "U32":
             raise KernelError(f"{tensor.name}: dtype {tensor.dtype} is neither bf16 nor 2-bit words")
-        return _Source(tensor=tensor, alpha=self._alpha(name, count * rows), count=count, rows=rows, cols=last * 16)
+        return _Source(
+            tensor=tensor, alpha=self._alpha(name, count * rows), count=count, rows=rows, cols=last * 16
+        )
 
     def _alpha(self, name: str, rows: int) -> Array:
         """Row scales; grouped ones must agree along the row and have bias = -scale."""
@@ -225,7 +232,9 @@ class _Reader:
         self._experts(prefix, "down_proj", packed, 0, 1, s.hidden)
         return packed
 
-    def _experts(self, prefix: str, name: str, packed: PackedMatrix, first: int, step: int, rows: int) -> None:
+    def _experts(
+        self, prefix: str, name: str, packed: PackedMatrix, first: int, step: int, rows: int
+    ) -> None:
         stacked = self.find(f"{prefix}switch_mlp.{name}", f"{prefix}experts.{name}")
         if stacked is not None:
             self._fits(stacked, self.shape.experts, rows, packed.cols)
@@ -314,4 +323,6 @@ def read_checkpoint(
     head = reader.head(head_dtype)
     tensors.release()
     final_norm = reader.floats("model.norm.weight")
-    return shape, ModelWeights(embedding=reader.embedding(), layers=tuple(layers), final_norm=final_norm, head=head)
+    return shape, ModelWeights(
+        embedding=reader.embedding(), layers=tuple(layers), final_norm=final_norm, head=head
+    )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from maple.kernels import _library
 from maple.kernels._library import ABI_VERSION, PATHS, KernelError
-from maple.kernels.packing import GROUP, BLOCK_ROWS, Kind, PackedMatrix, block_count
+from maple.kernels.packing import BLOCK_ROWS, GROUP, Kind, PackedMatrix, block_count
 
 ActivationMode: TypeAlias = Literal["fp32", "int8", "int8x2"]
 KvDtype: TypeAlias = Literal["f32", "f16", "bf16", "int8"]
@@ -58,7 +58,9 @@ class ModelShape:
         partial = config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0))
         head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         layers = config["num_hidden_layers"]
-        kinds = config.get("layer_types") or ["full_attention" if i % 4 == 3 else "sliding_attention" for i in range(layers)]
+        kinds = config.get("layer_types") or [
+            "full_attention" if i % 4 == 3 else "sliding_attention" for i in range(layers)
+        ]
         return cls(
             hidden=config["hidden_size"],
             heads=config["num_attention_heads"],
@@ -233,7 +235,14 @@ class NativeModel:
         if any(part is not None and part.nbytes != groups for part in parts[1:]):
             raise KernelError("embedding scales and biases must be bf16 [vocabulary, hidden / 64]")
         return _library.Embedding(
-            data, scales, biases, embedding.data.nbytes, groups, int(embedding.kind), self.shape.vocabulary, self.shape.hidden
+            data,
+            scales,
+            biases,
+            embedding.data.nbytes,
+            groups,
+            int(embedding.kind),
+            self.shape.vocabulary,
+            self.shape.hidden,
         )
 
     def step(self, slices: Sequence[StepSlice]) -> Floats:
@@ -251,7 +260,13 @@ class NativeModel:
                 raise KernelError(f"slice {i}: {blocks.size} blocks, {sliding.size} sliding blocks")
             keep += [tokens, blocks, sliding]
             given[i] = _library.Slice(
-                tokens.ctypes.data, blocks.ctypes.data, sliding.ctypes.data, tokens.size, part.start, blocks.size, part.logits
+                tokens.ctypes.data,
+                blocks.ctypes.data,
+                sliding.ctypes.data,
+                tokens.size,
+                part.start,
+                blocks.size,
+                part.logits,
             )
         if not self._busy.acquire(blocking=False):
             raise KernelError("a step is running: a model takes one at a time")

@@ -62,7 +62,9 @@ def _check_packed(instance: PackedMatrix, _: object, data: Bytes) -> None:
     if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
         raise KernelError("packed weights must be one contiguous run of bytes")
     if data.size != wanted:
-        raise KernelError(f"{instance.kind.name} {instance.rows} x {instance.cols} x {instance.count}: {data.size} bytes, not {wanted}")
+        raise KernelError(
+            f"{instance.kind.name} {instance.rows} x {instance.cols} x {instance.count}: {data.size} bytes, not {wanted}"
+        )
     if data.ctypes.data % 64:
         raise KernelError("packed weights must be 64-byte aligned")
 
@@ -80,11 +82,19 @@ class PackedMatrix:
     @classmethod
     def empty(cls, kind: Kind, rows: int, cols: int, count: int = 1) -> PackedMatrix:
         """Room for packed weights, to be filled through `Place`s."""
-        return cls(kind=kind, rows=rows, cols=cols, count=count, data=aligned_bytes(matrix_bytes(kind, rows, cols) * count))
+        return cls(
+            kind=kind,
+            rows=rows,
+            cols=cols,
+            count=count,
+            data=aligned_bytes(matrix_bytes(kind, rows, cols) * count),
+        )
 
     def as_struct(self) -> _library.Matrix:
         """The C view; valid while this object lives."""
-        return _library.Matrix(self.data.ctypes.data, self.data.size, int(self.kind), self.rows, self.cols, self.count)
+        return _library.Matrix(
+            self.data.ctypes.data, self.data.size, int(self.kind), self.rows, self.cols, self.count
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +111,11 @@ class Place:
         per_matrix = block_count(self.into.rows)
         offset = self.into.data.size // self.into.count * self.matrix
         return _library.Target(
-            self.into.data.ctypes.data + offset, self.into.data.size - offset, self.first, self.step, per_matrix
+            self.into.data.ctypes.data + offset,
+            self.into.data.size - offset,
+            self.first,
+            self.step,
+            per_matrix,
         )
 
 
@@ -122,24 +136,37 @@ def _address(source: npt.NDArray[np.generic], size: int, what: str) -> int:
 
 
 def pack_codes2(
-    words: npt.NDArray[np.generic], alpha: npt.NDArray[np.generic], shape: tuple[int, int, int], place: Place, *, threads: int = 1
+    words: npt.NDArray[np.generic],
+    alpha: npt.NDArray[np.generic],
+    shape: tuple[int, int, int],
+    place: Place,
+    *,
+    threads: int = 1,
 ) -> None:
     """Pack 2-bit words (16 codes each, lowest bits first, w = alpha (code - 1)) of `shape` [count, rows, cols].
 
     `alpha` holds bf16 bits, one a row.
     """
     count, rows, cols = shape
-    _expect(place.into.kind is Kind.TERNARY and place.into.cols == cols, "2-bit words go into a ternary matrix of their width")
+    _expect(
+        place.into.kind is Kind.TERNARY and place.into.cols == cols,
+        "2-bit words go into a ternary matrix of their width",
+    )
     source = _address(words, count * rows * cols // 4, "2-bit words")
     scale = _address(alpha, count * rows * 2, "row scales")
     function = _library.default_library().maple_pack_codes2
     _pack(function, source, scale, count, rows, cols, place=place, threads=threads)
 
 
-def pack_ternary(source: npt.NDArray[np.generic], shape: tuple[int, int, int], place: Place, *, threads: int = 1) -> None:
+def pack_ternary(
+    source: npt.NDArray[np.generic], shape: tuple[int, int, int], place: Place, *, threads: int = 1
+) -> None:
     """Pack bf16 rows (bits as uint16) of `shape` [count, rows, cols] that hold -a, 0 and a; anything else is an error."""
     count, rows, cols = shape
-    _expect(place.into.kind is Kind.TERNARY and place.into.cols == cols, "bf16 rows go into a ternary matrix of their width")
+    _expect(
+        place.into.kind is Kind.TERNARY and place.into.cols == cols,
+        "bf16 rows go into a ternary matrix of their width",
+    )
     address = _address(source, count * rows * cols * 2, "bf16 rows")
     function = _library.default_library().maple_pack_ternary
     _pack(function, address, count, rows, cols, place=place, threads=threads)
