@@ -1,7 +1,8 @@
 """Native CPU kernels: a whole step of Maple in C++, with the instruction set chosen at run time.
 
-`available()` says whether and how they run here; `NativeModel` binds packed weights and runs steps; `read_checkpoint` and
-the `pack_*` functions bring any spelling of the weights into the kernels' layout. No torch is imported.
+`available()` says whether and how they run here; `NativeModel` binds packed weights and runs steps;
+`read_checkpoint` and the `pack_*` functions bring any spelling of the weights into the kernels' layout. No
+torch is imported.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import pathlib
-from collections.abc import Sequence
+from typing import Protocol
 
 import attrs
 
@@ -15,6 +15,13 @@ ERROR_BYTES = 256
 PATHS = ("scalar", "avx2", "avxvnni", "avx512", "neon")
 
 
+class Function(Protocol):
+    """A function of the library."""
+
+    def __call__(self, *arguments: object) -> int:
+        """Call it."""
+
+
 class KernelError(Exception):
     """The kernels refused a call; the message is their one line."""
 
@@ -22,20 +29,20 @@ class KernelError(Exception):
 class Matrix(ctypes.Structure):
     """maple_matrix."""
 
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_ = (
         ("blocks", ctypes.c_void_p),
         ("bytes", ctypes.c_int64),
         ("kind", ctypes.c_int32),
         ("rows", ctypes.c_int32),
         ("cols", ctypes.c_int32),
         ("count", ctypes.c_int32),
-    ]
+    )
 
 
 class Embedding(ctypes.Structure):
     """maple_embedding."""
 
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_ = (
         ("data", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
         ("biases", ctypes.c_void_p),
@@ -44,13 +51,13 @@ class Embedding(ctypes.Structure):
         ("kind", ctypes.c_int32),
         ("rows", ctypes.c_int32),
         ("cols", ctypes.c_int32),
-    ]
+    )
 
 
 class Layer(ctypes.Structure):
     """maple_layer."""
 
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_ = (
         ("attention_norm", ctypes.c_void_p),
         ("mlp_norm", ctypes.c_void_p),
         ("q_norm", ctypes.c_void_p),
@@ -61,18 +68,18 @@ class Layer(ctypes.Structure):
         ("gate_up", Matrix),
         ("down", Matrix),
         ("full", ctypes.c_int32),
-    ]
+    )
 
 
 class Config(ctypes.Structure):
     """maple_config."""
 
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_ = (
         *(
             (name, ctypes.c_int32)
             for name in (
-                "abi_version", "layers", "hidden", "heads", "kv_heads", "head_dim", "rotary_dim", "window", "experts",
-                "experts_per_token", "expert_width", "vocabulary", "normalize_experts",
+                "abi_version", "layers", "hidden", "heads", "kv_heads", "head_dim", "rotary_dim", "window",
+                "experts", "experts_per_token", "expert_width", "vocabulary", "normalize_experts",
             )
         ),
         *((name, ctypes.c_float) for name in ("eps", "rope_theta", "clamp")),
@@ -80,13 +87,13 @@ class Config(ctypes.Structure):
             (name, ctypes.c_int32)
             for name in ("activations", "kv_kind", "threads", "max_tokens", "kv_blocks", "sliding_kv_blocks")
         ),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 class Slice(ctypes.Structure):
     """maple_slice."""
 
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_ = (
         ("tokens", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
         ("sliding_blocks", ctypes.c_void_p),
@@ -94,19 +101,19 @@ class Slice(ctypes.Structure):
         ("start", ctypes.c_int32),
         ("block_count", ctypes.c_int32),
         ("logits", ctypes.c_int32),
-    ]
+    )
 
 
 class Target(ctypes.Structure):
     """maple_target."""
 
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_ = (
         ("out", ctypes.c_void_p),
         ("bytes", ctypes.c_int64),
         ("first_block", ctypes.c_int32),
         ("block_step", ctypes.c_int32),
         ("matrix_blocks", ctypes.c_int32),
-    ]
+    )
 
 
 _POINTER, _INT, _LONG, _TEXT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
@@ -186,7 +193,7 @@ def available() -> KernelInfo | Unavailable:
     return KernelInfo(library=where, paths=paths_of(library))
 
 
-def call(function: ctypes._FuncPointer, *arguments: object) -> None:
+def call(function: Function, *arguments: object) -> None:
     """Call a function that takes an error buffer last and returns 0, or raise `KernelError` with its line."""
     error = ctypes.create_string_buffer(ERROR_BYTES)
     if function(*arguments, error):

@@ -1,8 +1,8 @@
 """Compile the kernels: one shared library with a C interface, loaded through ctypes by every Python alike.
 
-Each instruction set is a translation unit with flags of its own; which one runs is decided by the processor at run time.
-`python -m maple.kernels.build` builds in place; setup.py loads this file alone and calls `build`, so it imports the
-standard library only.
+Each instruction set is a translation unit with flags of its own; which one runs is decided by the processor
+at run time. `python -m maple.kernels.build` builds in place; setup.py loads this file alone and calls
+`build`, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CompilerMissing(RuntimeError):
 
 
 class Unit(NamedTuple):
-    """One translation unit and its flags. (setup.py reads this file where nothing but Python is installed.)"""
+    """One translation unit and its flags."""
 
     source: pathlib.Path
     flags: tuple[str, ...]
@@ -66,7 +66,7 @@ def _machine() -> str:
 
 
 def units(machine: str) -> list[Unit]:
-    """The translation units for a processor family (`x86_64`, `aarch64`, anything else: portable code only)."""
+    """The translation units for a processor family: x86_64, aarch64, or any other (portable code only)."""
     isa = _ISA_FLAGS.get(machine, {})
     define = ("-DMAPLE_NEON",) if machine == "aarch64" else ()
     common = [Unit(source=SOURCES / f"{name}.cpp", flags=("-O2", *define)) for name in _COMMON_UNITS]
@@ -103,8 +103,8 @@ def build(
 ) -> pathlib.Path:
     """Compile and link the library to `output`, replacing it in one step.
 
-    `extra` flags go to every compile and to the link (sanitizers). Raises `CompilerMissing`, or RuntimeError with the
-    compiler's last words.
+    `extra` flags go to every compile and to the link (sanitizers). Raises `CompilerMissing`, or RuntimeError
+    with the compiler's last words.
     """
     cxx = cxx or compiler()
     with tempfile.TemporaryDirectory(prefix="maple-kernels-") as scratch:

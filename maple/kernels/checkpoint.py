@@ -1,7 +1,8 @@
-"""A checkpoint folder straight into the kernels' layout: config.json and safetensors, without torch or Transformers.
+"""A checkpoint folder straight into the kernels' layout: config.json and safetensors, without torch or
+Transformers.
 
-All spellings of the weights are known: bf16 rows (experts stacked or one tensor each) and the 2-bit export (row_alpha or
-grouped scales, fused projections).
+All spellings of the weights are known: bf16 rows (experts stacked or one tensor each) and the 2-bit export
+(row_alpha or grouped scales, fused projections).
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _HEADER_LIMIT = 100 << 20
 
 @attrs.frozen(kw_only=True, eq=False)
 class StoredTensor:
-    """A tensor in a mapped file: its dtype as safetensors spells it (bf16 as its bits) and a view of its bytes."""
+    """A tensor in a mapped file: its dtype as safetensors spells it (bf16 as its bits) and a view of its
+    bytes.
+    """
 
     name: str
     dtype: str
@@ -52,7 +55,9 @@ class StoredTensors(Mapping[str, StoredTensor]):
     """The tensors of a folder's safetensors files, mapped; nothing is read before it is used."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Open every file (those of the index where there is one); KernelError for a file that is not safetensors."""
+        """Open every file (those of the index where there is one); KernelError for a file that is not
+        safetensors.
+        """
         self._maps: list[mmap.mmap] = []
         self._tensors: dict[str, StoredTensor] = {}
         index = folder / "model.safetensors.index.json"
@@ -117,7 +122,7 @@ def _floats(tensor: StoredTensor) -> Floats:
 
 @attrs.frozen(kw_only=True)
 class _Source:
-    """One projection as stored: `count` matrices of rows x cols, as bf16 rows or 2-bit words with row scales."""
+    """One projection as stored: `count` matrices of rows x cols, bf16 rows or 2-bit words with row scales."""
 
     tensor: StoredTensor
     alpha: Array | None
@@ -308,8 +313,8 @@ def read_checkpoint(
 ) -> tuple[ModelShape, ModelWeights]:
     """Read and pack a checkpoint; `progress(done, layers)` is called after each layer, in the calling thread.
 
-    Source pages are given back layer by layer, so that memory grows by the packed weights only. Raises KernelError for
-    a tensor that is missing, of another shape, or not ternary (with its name or row).
+    Source pages are given back layer by layer, so that memory grows by the packed weights only. Raises
+    KernelError for a tensor that is missing, of another shape, or not ternary (with its name or row).
     """
     shape = ModelShape.from_config(json.loads((folder / "config.json").read_text()))
     tensors = StoredTensors(folder)

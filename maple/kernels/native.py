@@ -1,4 +1,4 @@
-"""A whole model in native code: one call runs one step for any mix of prefill chunks and decoding sequences."""
+"""A whole model in native code: one call runs one step for a mix of prefill chunks and decoding sequences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ SWIGLU_LIMIT = 7.0  # part of the trained forward pass; no published config name
 
 @attrs.frozen(kw_only=True)
 class ModelShape:
-    """The geometry of a Maple. Units: columns, heads, tokens; `full_layers[i]` says whether layer i sees everything."""
+    """The geometry of a Maple. Units: columns, heads, tokens; `full_layers[i]` says whether layer i sees
+    everything.
+    """
 
     hidden: int
     heads: int
@@ -53,7 +55,9 @@ class ModelShape:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> ModelShape:
-        """From the fields of a config.json (either spelling of the RoPE parameters); KeyError names a missing one."""
+        """From the fields of a config.json (either spelling of the RoPE parameters); KeyError names a missing
+        one.
+        """
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         partial = config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0))
         head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -82,7 +86,8 @@ class ModelShape:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LayerWeights:
-    """One layer: norms as float32 [hidden] or [head_dim], q, k and v in one matrix, gate and up in alternating blocks.
+    """One layer: norms as float32 [hidden] or [head_dim], q, k and v in one matrix, gate and up in
+    alternating blocks.
 
     `gate_up` counts its rows in whole blocks (2 x the width rounded up to 16); `router` is bf16 or f32.
     """
@@ -100,7 +105,7 @@ class LayerWeights:
 
 @attrs.frozen(kw_only=True, eq=False)
 class EmbeddingWeights:
-    """Row-major embeddings as stored: affine 4-bit words with bf16 scales and biases, bf16 bits, or float32."""
+    """Row-major embeddings as stored: affine 4-bit words with bf16 scales and biases, bf16, or float32."""
 
     kind: Kind
     data: npt.NDArray[np.generic]
@@ -122,9 +127,9 @@ class ModelWeights:
 class StepSlice:
     """One sequence's part of a step.
 
-    `tokens` stand at positions `start`, `start` + 1, …; entry b of a block table holds positions 64 b … 64 b + 63 in
-    the pool of the full layers (`blocks`) and of the sliding ones (`sliding_blocks`, whose entries before the window
-    may be -1). `logits` asks for those of the last n tokens.
+    `tokens` stand at positions `start`, `start` + 1, …; entry b of a block table holds positions 64 b … 64 b
+    + 63 in the pool of the full layers (`blocks`) and of the sliding ones (`sliding_blocks`, whose entries
+    before the window may be -1). `logits` asks for those of the last n tokens.
     """
 
     tokens: Ids
@@ -148,9 +153,10 @@ def _int32(values: Ids) -> npt.NDArray[np.int32]:
 class NativeModel:
     """A model bound to its weights, its KV pools and its threads.
 
-    One step at a time; the interpreter's lock is released meanwhile. The weights' buffers are kept alive. A sequence's
-    logits are bit-identical whatever its neighbours, its chunking and the number of threads. A token whose input is
-    not finite gets NaN logits, and so do later tokens that attend to it; no other sequence is touched.
+    One step at a time; the interpreter's lock is released meanwhile. The weights' buffers are kept alive. A
+    sequence's logits are bit-identical whatever its neighbours, its chunking and the number of threads. A
+    token whose input is not finite gets NaN logits, and so do later tokens that attend to it; no other
+    sequence is touched.
     """
 
     def __init__(
@@ -166,10 +172,11 @@ class NativeModel:
         max_tokens: int = 512,
         path: str | None = None,
     ) -> None:
-        """Bind; `kv_dtype` None is f32 with fp32 activations and f16 otherwise, `path` None the processor's best.
+        """Bind; `kv_dtype` None is f32 with fp32 activations and f16 otherwise, `path` None the processor's
+        best.
 
-        `max_tokens` bounds the tokens of one step, all slices together. Raises KernelError when a buffer does not fit
-        the shape or `path` cannot run here.
+        `max_tokens` bounds the tokens of one step, all slices together. Raises KernelError when a buffer does
+        not fit the shape or `path` cannot run here.
         """
         self.shape = shape
         self.activations: ActivationMode = activations
@@ -210,8 +217,8 @@ class NativeModel:
         config, embedding, head = self._config(), self._embedding(weights.embedding), weights.head.as_struct()
         error = ctypes.create_string_buffer(_library.ERROR_BYTES)
         context = self._library.maple_create(
-            ctypes.byref(config), layers, ctypes.byref(embedding), norm(weights.final_norm, shape.hidden, "final norm"),
-            ctypes.byref(head), path, error,
+            ctypes.byref(config), layers, ctypes.byref(embedding),
+            norm(weights.final_norm, shape.hidden, "final norm"), ctypes.byref(head), path, error,
         )  # fmt: skip
         if not context:
             raise KernelError(error.value.decode(errors="replace"))
@@ -220,10 +227,10 @@ class NativeModel:
     def _config(self) -> _library.Config:
         s = self.shape
         return _library.Config(
-            ABI_VERSION, s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.rotary_dim, s.window, s.experts,
-            s.experts_per_token, s.expert_width, s.vocabulary, int(s.normalize_experts), s.eps, s.rope_theta, SWIGLU_LIMIT,
-            _ACTIVATIONS[self.activations], _KV_KINDS[self.kv_dtype], self.threads, self.max_tokens, self.kv_blocks,
-            self.sliding_kv_blocks,
+            ABI_VERSION, s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.rotary_dim, s.window,
+            s.experts, s.experts_per_token, s.expert_width, s.vocabulary, int(s.normalize_experts), s.eps,
+            s.rope_theta, SWIGLU_LIMIT, _ACTIVATIONS[self.activations], _KV_KINDS[self.kv_dtype], self.threads,
+            self.max_tokens, self.kv_blocks, self.sliding_kv_blocks,
         )  # fmt: skip
 
     def _embedding(self, embedding: EmbeddingWeights) -> _library.Embedding:
@@ -248,8 +255,8 @@ class NativeModel:
     def step(self, slices: Sequence[StepSlice]) -> Floats:
         """Run one step and return the wanted logits, float32 [rows, vocabulary], slice after slice.
 
-        Raises KernelError before anything is changed when a slice does not fit (tokens, positions, blocks), or when
-        another thread is in a step.
+        Raises KernelError before anything is changed when a slice does not fit (tokens, positions, blocks),
+        or when another thread is in a step.
         """
         rows = sum(part.logits for part in slices)
         logits = np.empty((rows, self._padded_vocabulary), np.float32)

@@ -1,8 +1,8 @@
 """Row-major weights to the kernels' layout, and what a packed matrix is.
 
-The layout is described in src/kernel_table.h. Source buffers may be unaligned (the published files are); packed buffers
-are 64-byte aligned. Every value is checked on the way: a row that is not what its kind promises is a `KernelError`
-that names the row.
+The layout is described in src/kernel_table.h. Source buffers may be unaligned (the published files are);
+packed buffers are 64-byte aligned. Every value is checked on the way: a row that is not what its kind
+promises is a `KernelError` that names the row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import enum
 import mmap
-from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
@@ -62,9 +61,8 @@ def _check_packed(instance: PackedMatrix, _: object, data: Bytes) -> None:
     if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
         raise KernelError("packed weights must be one contiguous run of bytes")
     if data.size != wanted:
-        raise KernelError(
-            f"{instance.kind.name} {instance.rows} x {instance.cols} x {instance.count}: {data.size} bytes, not {wanted}"
-        )
+        shape = f"{instance.count} x {instance.rows} x {instance.cols}"
+        raise KernelError(f"{instance.kind.name} {shape}: {data.size} bytes, not {wanted}")
     if data.ctypes.data % 64:
         raise KernelError("packed weights must be 64-byte aligned")
 
@@ -99,7 +97,9 @@ class PackedMatrix:
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Where in a packed matrix a source's blocks go: from block `first` of matrix `matrix` on, every `step`-th."""
+    """Where in a packed matrix a source's blocks go: from block `first` of matrix `matrix` on, every
+    `step`-th.
+    """
 
     into: PackedMatrix
     first: int = 0
@@ -119,7 +119,7 @@ class Place:
         )
 
 
-def _pack(function: Callable[..., int], *arguments: object, place: Place, threads: int) -> None:
+def _pack(function: _library.Function, *arguments: object, place: Place, threads: int) -> None:
     target = place.as_struct()
     _library.call(function, *arguments, ctypes.byref(target), threads)
 
@@ -143,7 +143,8 @@ def pack_codes2(
     *,
     threads: int = 1,
 ) -> None:
-    """Pack 2-bit words (16 codes each, lowest bits first, w = alpha (code - 1)) of `shape` [count, rows, cols].
+    """Pack 2-bit words (16 codes each, lowest bits first, w = alpha (code - 1)) of `shape` [count, rows,
+    cols].
 
     `alpha` holds bf16 bits, one a row.
     """
@@ -161,7 +162,9 @@ def pack_codes2(
 def pack_ternary(
     source: npt.NDArray[np.generic], shape: tuple[int, int, int], place: Place, *, threads: int = 1
 ) -> None:
-    """Pack bf16 rows (bits as uint16) of `shape` [count, rows, cols] that hold -a, 0 and a; anything else is an error."""
+    """Pack bf16 rows (bits as uint16) of `shape` [count, rows, cols] that hold -a, 0 and a; anything else is
+    an error.
+    """
     count, rows, cols = shape
     _expect(
         place.into.kind is Kind.TERNARY and place.into.cols == cols,
@@ -180,7 +183,9 @@ def pack_affine4(
     *,
     threads: int = 1,
 ) -> PackedMatrix:
-    """Pack affine 4-bit words (group 64, bf16 scales and biases) of `shape` [rows, cols], codes exactly as stored."""
+    """Pack affine 4-bit words (group 64, bf16 scales and biases) of `shape` [rows, cols], codes exactly as
+    stored.
+    """
     rows, cols = shape
     packed = PackedMatrix.empty(Kind.AFFINE4, rows, cols)
     source = _address(words, rows * cols // 2, "4-bit words")

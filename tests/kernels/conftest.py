@@ -1,4 +1,6 @@
-"""Fixtures for the native kernels: the built library, random matrices with their exact values, the golden model."""
+"""Fixtures for the native kernels: the built library, random matrices with their exact values, the golden
+model.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Singles = npt.NDArray[np.float32]
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels() -> None:
-    """The library, built when it is missing or older than its sources; without a compiler these tests have no subject."""
+    """The library, built when it is missing or older than its sources; without a compiler these tests have no
+    subject.
+    """
     library = pathlib.Path(_library.__file__).parent / build.LIBRARY_NAME
     newest = max(path.stat().st_mtime for path in build.sources())
     if library.exists() and library.stat().st_mtime >= newest:
@@ -119,7 +123,9 @@ def sample_of() -> Callable[[Kind, int, int], Sample]:
 
 @pytest.fixture
 def linear() -> Callable[..., Singles]:
-    """`linear(matrix, x, activations, path)`: the product that the kernels make of it, float32 [tokens, rows]."""
+    """`linear(matrix, x, activations, path)`: the product that the kernels make of it, float32 [tokens,
+    rows].
+    """
     import ctypes
 
     def product(matrix: PackedMatrix, x: Singles, activations: str, path: str) -> Singles:

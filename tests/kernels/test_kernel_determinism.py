@@ -1,4 +1,6 @@
-"""A sequence's logits are the same bits whatever shares its steps, however it is cut and however many threads run."""
+"""A sequence's logits are the same bits whatever shares its steps, however it is cut and however many threads
+run.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_chunking_does_not_show(size: int, mode: str, kv: str, golden_of: Any, s
 
 @pytest.mark.parametrize(("mode", "kv"), SETTINGS)
 def test_neighbours_do_not_show(mode: str, kv: str, golden_of: Any, sequences: Any) -> None:
-    """Among seven others with random chunks, in a place of its own in each step, a sequence gets its own bits."""
+    """Among seven others with random chunks, in a place of its own in each step, a sequence gets its own
+    bits.
+    """
     golden = golden_of("mlx-2bit")
     rng = np.random.default_rng(4)
     conversations = sequences(8)

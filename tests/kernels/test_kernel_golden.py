@@ -105,7 +105,9 @@ def test_greedy_continuation(spelling: str, mode: str, path: str, golden_of: Any
 @pytest.mark.parametrize("kv_dtype", ["f32", "f16", "bf16", "int8"])
 @pytest.mark.parametrize("path", each_path())
 def test_kv_dtypes(path: str, kv_dtype: str, golden_of: Any, sequences: Any) -> None:
-    """f32 and f16 keep the default bound on the short prompts; bf16 and int8 are coarser by what their grid allows."""
+    """f32 and f16 keep the default bound on the short prompts; bf16 and int8 are coarser by what their grid
+    allows.
+    """
     allowed = {"f32": 1e-2, "f16": 1e-2, "bf16": 0.15, "int8": 0.5}
     golden = golden_of("bf16-stacked")
     (conversation,) = sequences(1)

@@ -35,7 +35,7 @@ def rows_of(rows: int, cols: int, seed: int = 0) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (16, 16), (17, 33), (50, 96), (64, 2048)])
 def test_ternary_rows_come_back_exactly(rows: int, cols: int, linear: Any, paths: Any) -> None:
-    """Multiplying the packed rows with the unit vectors gives each weight back, bit for bit, -0.0 as a zero."""
+    """Multiplying the packed rows with the unit vectors gives each weight back exactly, -0.0 as a zero."""
     bits, values = rows_of(rows, cols)
     packed = PackedMatrix.empty(Kind.TERNARY, rows, cols)
     pack_ternary(bits, (1, rows, cols), Place(into=packed), threads=2)

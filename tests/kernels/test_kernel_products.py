@@ -1,4 +1,6 @@
-"""Matrix products of every path against float64, for all token counts, real and odd shapes and hostile inputs."""
+"""Matrix products of every path against float64, for all token counts, real and odd shapes and hostile
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ LIMBED = {Kind.TERNARY, Kind.INT8}  # the others take fp32 activations in every 
 
 
 def bound(exact: Any, x: Any, mode: str, kind: Kind) -> Any:
-    """The largest error allowed per product: half a quantisation step of x for each weight, and float32 sums."""
+    """The largest error allowed: half a quantisation step of x for each weight, and float32 sums."""
     weight = np.abs(exact).sum(1)
     rounding = np.abs(x) @ np.abs(exact).T * 2e-6 * np.sqrt(x.shape[1]) + 1e-6
     if mode == "fp32" or kind not in LIMBED:
