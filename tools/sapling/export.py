@@ -77,7 +77,9 @@ def export(model: Sapling, folder: Path) -> None:
     the caller).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors(model), folder / "model.safetensors", metadata={"format": "mlx"})
+    weights = folder / "model.safetensors"
+    save_file(tensors(model), weights, metadata={"format": "mlx"})
+    weights.chmod(0o644)  # it is written for its owner alone, but goes into a package
     _write(folder / "config.json", model.shape.config())
     _write(folder / "generation_config.json", GENERATION)
 

@@ -8,18 +8,18 @@ from tools.sapling.seeding import Seeding
 from tools.sapling.shape import Shape
 
 MIX = {
-    "sum": 1.5,
-    "difference": 1.9,
-    "product": 1.8,
+    "sum": 2.4,
+    "difference": 2.8,
+    "product": 2.6,
     "fact": 2.6,
     "talk": 0.9,
-    "outside": 0.8,
-    "repeat": 0.9,
+    "outside": 0.7,
+    "repeat": 0.7,
     "upper": 0.9,
     "count": 0.7,
     "sort": 1.0,
     "recall": 1.8,
-    "tools": 7.0,
+    "tools": 6.8,
 }
 TOKENIZER_MIX = {
     "sum": 1.5,
