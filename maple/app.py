@@ -29,6 +29,7 @@ from maple.http.services import HttpSettings, Services, model_label
 from maple.metrics import Metrics
 from maple.prompt import PromptEncoder, PromptPool
 from maple.settings import Settings
+from maple.store import SCHEME, ResponseStore
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 if TYPE_CHECKING:
@@ -77,7 +78,16 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
         metrics=Metrics(engine, version=__version__),
         version=__version__,
         model_path=model_label(str(model_source(settings))),
+        store=open_store(settings),
     )
+
+
+def open_store(settings: Settings) -> ResponseStore | None:
+    """The response store, where one is wanted. Raises StoreUnusable."""
+    if settings.response_store is None:
+        return None
+    file = pathlib.Path(settings.response_store.removeprefix(SCHEME))
+    return ResponseStore(file, days=settings.response_store_days)
 
 
 def build_engine(settings: Settings) -> Engine:
@@ -155,6 +165,8 @@ async def _stop(running: RunningServer, services: Services, drain_timeout: float
     await services.turns.engine.close()
     if services.turns.prompts is not None:
         services.turns.prompts.close()
+    if services.store is not None:
+        services.store.close()
     log.info("server.stopped", complete=complete)
 
 

@@ -199,6 +199,13 @@ def _device(text: str, spec: Spec) -> str:
     return word
 
 
+def _store(text: str, spec: Spec) -> str:
+    scheme, _, file = text.partition(":")
+    if scheme != "sqlite" or not file:
+        raise ValueError("use sqlite:FILE")
+    return text
+
+
 READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "text": _text,
     "key": _key,
@@ -212,4 +219,5 @@ READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "list": _list,
     "networks": _networks,
     "device": _device,
+    "store": _store,
 }

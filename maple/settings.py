@@ -26,6 +26,7 @@ Kind = Literal[
     "fraction",
     "list",
     "networks",
+    "store",
     "device",
 ]
 
@@ -143,7 +144,12 @@ class Settings:
         None, "where sessions are saved; unset turns saving off", kind="path"
     )
     session_max_mb: int = setting(4096, "most space for saved sessions in MiB", kind="integer", low=1)
-    response_store: str | None = setting(None, "sqlite:FILE keeps responses", kind="text")
+    response_store: str | None = setting(
+        None, "sqlite:FILE keeps the responses that clients ask to be stored", kind="store"
+    )
+    response_store_days: float = setting(
+        30.0, "days after which a stored response is forgotten", kind="number", low=0.001, high=36_500
+    )
     request_timeout: float = setting(
         0.0, "seconds after which a generation ends as length; 0 is off", kind="number", low=0
     )

@@ -18,6 +18,7 @@ from maple.engine.api import (
     ShuttingDown,
 )
 from maple.errors import MapleError
+from maple.store import StoreBroken, StoreFull
 
 RETRY_SECONDS = "5"
 INVALID_REQUEST = "invalid_request_error"
@@ -94,6 +95,13 @@ class TooManyBodies(HttpError):
 
 class SessionUnknown(HttpError):
     """No such session, neither live nor saved."""
+
+
+@attrs.define(eq=False)
+class ResponseUnknown(HttpError):
+    """No such response is stored for this key. ``param`` is the field that named it, if one did."""
+
+    param: str | None = None
 
 
 @attrs.define(eq=False)
@@ -188,6 +196,16 @@ TABLE: Mapping[type[Exception], Row] = {
     SessionUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such session")
     ),
+    ResponseUnknown: Row(
+        status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such stored response")
+    ),
+    StoreFull: Row(
+        status=507,
+        type=SERVER_ERROR,
+        code="storage_full",
+        message=_say("there is no room to store the response"),
+    ),
+    StoreBroken: Row(status=500, type=SERVER_ERROR, code=None, message=_say("the response store failed")),
     NotConfigured: Row(
         status=501,
         type=SERVER_ERROR,
@@ -247,6 +265,10 @@ def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal
     row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
     if row is None:
         return None
-    param = prompt_param if isinstance(error, PromptTooLong) else row.param
+    param = row.param
+    if isinstance(error, PromptTooLong):
+        param = prompt_param
+    elif isinstance(error, ResponseUnknown):
+        param = error.param
     body = ErrorBody(message=row.message(error), type=row.type, param=param, code=row.code)
     return Refusal(status=row.status, body=body, headers=row.headers(error))

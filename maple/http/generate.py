@@ -15,6 +15,7 @@ from maple_protocols.openai.models import names_model
 from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
 from maple.http.base import JsonHandler
 from maple.http.errors import refusal
+from maple.http.stored import Recorder, continued
 from maple.http.writers import JsonWriter, SseWriter, Writer
 from maple.metrics import TurnTimes
 from maple.turn import Turn, Turns
@@ -74,8 +75,10 @@ class GenerateHandler(JsonHandler):
     async def _ask(self) -> Ask:
         body = self.take_body()
         if len(body) < LARGE_BODY:
-            return self._structured(body)
-        return await asyncio.to_thread(self._structured, body)
+            ask = self._structured(body)
+        else:
+            ask = await asyncio.to_thread(self._structured, body)
+        return await continued(ask, self.adapter, self.services.store, self.owner)
 
     def _structured(self, body: bytes) -> Ask:
         ask = self.adapter.structure(parse_body(body), self._policy())
@@ -103,7 +106,7 @@ class GenerateHandler(JsonHandler):
         writer = self._writer(ask, turn)
         try:
             await writer.start(turn)
-            await self._pass_on(turn, writer)
+            await self._pass_on(turn, writer, self._recorder(ask, turn))
         except Exception as error:
             await writer.fail(error)  # raises it again where a status can still tell
             self._log_in_band(error)
@@ -111,14 +114,18 @@ class GenerateHandler(JsonHandler):
             turn.cancel()
             writer.close()
 
-    async def _pass_on(self, turn: Turn, writer: Writer) -> None:
+    async def _pass_on(self, turn: Turn, writer: Writer, recorder: Recorder) -> None:
         async with contextlib.aclosing(turn.events()) as events:
             async for event in events:
                 if not self._first_token:
                     self._first_token = self.request.request_time()
+                await recorder.event(event)
                 await writer.event(event)
         self._note_finish(turn)
         await writer.end()
+
+    def _recorder(self, ask: Ask, turn: Turn) -> Recorder:
+        return Recorder(ask, turn.identity, self.adapter, store=self.services.store, owner=self.owner)
 
     def _writer(self, ask: Ask, turn: Turn) -> Writer:
         if ask.stream:

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import cast
 
-from maple_protocols.adapter import Adapter, GenerationAdapter
+from maple_protocols.adapter import Adapter, GenerationAdapter, StoredAdapter
 
 from maple.errors import MapleError
 from maple.http.application import Route
@@ -19,6 +19,7 @@ from maple.http.pages import FrontHandler, page_routes
 from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
 from maple.http.services import Services
 from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
+from maple.http.stored import StoredHandler, StoredItemsHandler
 
 PACKAGE = pathlib.Path(__file__).parent.parent
 
@@ -65,6 +66,11 @@ def _protocol_routes(adapter: Adapter) -> Iterator[Route]:
     if hasattr(adapter, "structure"):
         path = cast("GenerationAdapter", adapter).path
         yield Route(pattern=path, handler=GenerateHandler, options={"adapter": adapter})
+        return
+    if hasattr(adapter, "items_path"):
+        stored = cast("StoredAdapter", adapter)
+        yield Route(pattern=stored.path, handler=StoredHandler, options={"adapter": stored})
+        yield Route(pattern=stored.items_path, handler=StoredItemsHandler, options={"adapter": stored})
         return
     for path in adapter.paths:
         yield Route(pattern=path, handler=ListingHandler, options={"adapter": adapter})

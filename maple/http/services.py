@@ -12,6 +12,7 @@ from maple_protocols.adapter import Adapter, ServedModel
 from maple.http.keys import Keyring
 from maple.metrics import Metrics
 from maple.settings import Settings
+from maple.store import ResponseStore
 from maple.turn import Turns
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -95,6 +96,7 @@ class Services:
     version: str
     model_path: str
     limits: Limits = Limits()
+    store: ResponseStore | None = None
 
     @property
     def served_model(self) -> ServedModel:

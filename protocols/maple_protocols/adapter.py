@@ -167,4 +167,55 @@ class ListingAdapter(Protocol):
         ...
 
 
-Adapter = GenerationAdapter | ListingAdapter
+@attrs.frozen(kw_only=True)
+class Kept:
+    """An answer that was kept. ``items`` are all that came before it, earlier answers included; JSON only.
+
+    ``created`` in Unix seconds.
+    """
+
+    id: str
+    created: int
+    items: tuple[JsonObject, ...]
+    body: JsonObject
+
+
+class KeepingAdapter(GenerationAdapter, Protocol):
+    """A generation protocol that sets ``Ask.keep`` and ``Ask.follows``: its answers can be kept."""
+
+    def continued(self, ask: Ask, earlier: Kept) -> Ask:
+        """``ask`` with an earlier answer, and all that came before that, in front of its own input."""
+        ...
+
+    def kept(self, ask: Ask, body: JsonObject) -> Kept:
+        """What is worth keeping of an answer; ``body`` is the fold's."""
+        ...
+
+
+class StoredAdapter(Protocol):
+    """A protocol that shows what was kept, to the key that asked for it.
+
+    ``path`` is answered to GET and DELETE, ``items_path`` to GET; both are Tornado patterns with one group,
+    the id.
+    """
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    items_path: ClassVar[str]
+    query: ClassVar[type]
+    """The field table of ``items_path``'s query, whose values are strings or integers."""
+
+    def answer(self, kept: Kept) -> JsonObject:
+        """The answer to GET."""
+        ...
+
+    def deleted(self, wanted: str) -> JsonObject:
+        """The answer to a DELETE that succeeded."""
+        ...
+
+    def page(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
+        """One page of what came before the answer. Raises RequestError for a wrong query."""
+        ...
+
+
+Adapter = GenerationAdapter | ListingAdapter | StoredAdapter

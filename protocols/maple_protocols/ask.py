@@ -91,6 +91,9 @@ class Ask:
 
     ``model`` is the client's word (None where absent). ``max_tokens`` ≥ 1 or None. ``stop`` holds 0–16
     non-empty strings. ``echo`` carries protocol fields that only the protocol's own encoder reads.
+
+    ``keep`` asks for the answer to be kept, ``follows`` is the id of a kept one that this request goes on
+    from, and ``items`` are what was sent, in the protocol's own form (see ``adapter.KeepingAdapter``).
     """
 
     prompt: Prompt
@@ -103,3 +106,6 @@ class Ask:
     include_reasoning: bool | None = None
     session_id: str | None = None
     echo: Mapping[str, object] = attrs.field(factory=dict)
+    keep: bool = False
+    follows: str | None = None
+    items: tuple[Mapping[str, object], ...] = ()

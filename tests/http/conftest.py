@@ -22,8 +22,11 @@ from maple_protocols.adapter import Adapter
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.models import ModelsAdapter
+from maple_protocols.openai.responses import ResponsesAdapter
+from maple_protocols.openai.responses_kept import StoredResponsesAdapter
 
 from maple import logs
+from maple.app import open_store
 from maple.engine.admission import QueueLimits
 from maple.engine.script import Recording
 from maple.engine.scripted import ScriptedEngine, scripted_served
@@ -265,6 +268,13 @@ def prompt_encoder(golden_folder: pathlib.Path) -> PromptEncoder:
 
 
 Serve = Callable[..., LiveServer]
+ADAPTERS: tuple[type[Adapter], ...] = (
+    ChatAdapter,
+    CompletionsAdapter,
+    ModelsAdapter,
+    ResponsesAdapter,
+    StoredResponsesAdapter,
+)
 
 
 @pytest.fixture
@@ -288,8 +298,10 @@ def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterato
                 folder=golden_folder / "mlx-2bit",
                 limits=limits or Limits(),
                 queue=queue or QueueLimits(),
-                adapters=(*adapters, ChatAdapter(), CompletionsAdapter(), ModelsAdapter()),
+                adapters=(*adapters, *(kind() for kind in ADAPTERS)),
             )
+            if parts.store is not None:
+                stack.callback(parts.store.close)
             if loaded:
                 parts.turns.engine.start()
                 parts.turns.prompts = pool
@@ -330,6 +342,7 @@ def _services(
         version="1.2.3",
         model_path="maple-tiny",
         limits=limits,
+        store=open_store(settings),
     )
 
 

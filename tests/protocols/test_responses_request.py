@@ -301,7 +301,9 @@ def test_fields_reach_the_ask() -> None:
         include_reasoning=False,
         user="u",
     )
-    assert attrs_without(found, "prompt", "echo") == {
+    assert attrs_without(found, "prompt", "echo", "items") == {
+        "keep": False,
+        "follows": None,
         "model": "m",
         "sampling": SamplingWish(temperature=0.0, top_p=0.5, top_k=0, repetition_penalty=1.5, seed=7),
         "max_tokens": 5,

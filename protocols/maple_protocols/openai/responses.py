@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from maple_protocols.adapter import Encoder, Fold, Identity, Policy
+from maple_protocols.adapter import Encoder, Fold, Identity, JsonObject, Kept, Policy
 from maple_protocols.ask import Ask
 from maple_protocols.openai.fields import refuses_unknown
-from maple_protocols.openai.responses_in import ResponsesRequest, responses_ask
+from maple_protocols.openai.responses_in import ResponsesRequest, continued_ask, responses_ask
+from maple_protocols.openai.responses_kept import keep
 from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
 
 
@@ -32,3 +33,11 @@ class ResponsesAdapter:
     def fold(self, ask: Ask, identity: Identity) -> Fold:
         """The whole response of one turn."""
         return ResponsesFold(ask, identity)
+
+    def continued(self, ask: Ask, earlier: Kept) -> Ask:
+        """The earlier input and output, then the new input."""
+        return continued_ask(ask, earlier)
+
+    def kept(self, ask: Ask, body: JsonObject) -> Kept:
+        """The response, and its input as items that have ids."""
+        return keep(ask, body)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, cast
 
 import attrs
 
-from maple_protocols.adapter import JsonObject, Policy
+from maple_protocols.adapter import JsonObject, Kept, Policy
 from maple_protocols.ask import Ask, Conversation, Message
 from maple_protocols.errors import ErrorBody, RequestError
 from maple_protocols.openai import fields
 from maple_protocols.openai.chat_in import TemplateKwargs, own_variables, variables_check
 from maple_protocols.openai.responses_items import Item, Items, conversation
+from maple_protocols.openai.responses_kept import wire_items
 from maple_protocols.openai.tools import (
     TOOL_CHOICE,
     ChosenTool,
@@ -137,8 +138,10 @@ class ResponsesRequest:
     safety_identifier: fields.Inert = None
     service_tier: fields.Inert = None
     background: Annotated[Literal[False] | None, Doc("Responses are made at once.")] = None
-    store: Annotated[bool, Doc("Needs a response store.")] = False
-    previous_response_id: Annotated[str | None, Doc("Needs a response store.")] = None
+    store: Annotated[bool, Doc("Keep the response; needs a response store.")] = False
+    previous_response_id: Annotated[
+        str | None, Doc("A stored response to go on from: its input and output come before this input.")
+    ] = None
 
 
 def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -> Ask:
@@ -160,21 +163,37 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
         include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
         session_id=fields.session(request.session_id, policy, CODE),
         echo=_echo(request),
+        keep=request.store,
+        follows=request.previous_response_id,
+        items=wire_items(request.input),
     )
 
 
 def _conversation(request: ResponsesRequest) -> Conversation:
-    leading = (Message(role="system", content=request.instructions),) if request.instructions else ()
     offered = shown(request.tools, request.tool_choice)
     settings = request.chat_template_kwargs or {}
     silent = request.reasoning is not None and request.reasoning.effort == "none"
     return Conversation(
-        messages=(*leading, *conversation(request.input)),
+        messages=_messages(request.instructions, request.input),
         tools=offered,
         tool_specs=specs(offered),
         thinking=settings.get("enable_thinking", False if silent else None),
         template_variables=own_variables(settings),
     )
+
+
+def _messages(instructions: object, items: Iterable[Item]) -> tuple[Message, ...]:
+    leading = (Message(role="system", content=str(instructions)),) if instructions else ()
+    return (*leading, *conversation(items))
+
+
+def continued_ask(ask: Ask, earlier: Kept) -> Ask:
+    """``ask`` with an earlier exchange before its own input; instructions and tools are the new ones."""
+    items = (*earlier.items, *cast("list[JsonObject]", earlier.body["output"]), *ask.items)
+    read_items = read(Annotated[tuple[Item, ...], Items()], [dict(item) for item in items])
+    prompt = cast("Conversation", ask.prompt)
+    messages = _messages(ask.echo["instructions"], read_items)
+    return attrs.evolve(ask, prompt=attrs.evolve(prompt, messages=messages), items=items)
 
 
 def _echo(request: ResponsesRequest) -> JsonObject:

@@ -60,6 +60,7 @@ class CallItem:
     """A call that the assistant made."""
 
     type: Literal["function_call"]
+    call_id: Annotated[object, Doc("Shown again in a stored input; it need not match.")] = None
     name: str
     arguments: Arguments = "{}"
 

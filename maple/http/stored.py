@@ -1,0 +1,123 @@
+"""Kept answers over HTTP: going on from one, keeping a new one, and the routes that show and delete them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import cast
+
+from maple_protocols.adapter import (
+    Done,
+    GenerationAdapter,
+    Identity,
+    KeepingAdapter,
+    StoredAdapter,
+    TurnEvent,
+)
+from maple_protocols.ask import Ask
+
+from maple.http.base import JsonHandler
+from maple.http.errors import NotConfigured, ResponseUnknown
+from maple.http.wire import encode_json
+from maple.store import ResponseStore
+
+STORE_VARIABLE = "MAPLE_RESPONSE_STORE"
+
+
+async def continued(ask: Ask, adapter: GenerationAdapter, store: ResponseStore | None, owner: str) -> Ask:
+    """``ask``, with the answer that it goes on from in front. Raises ResponseUnknown or NotConfigured."""
+    if ask.follows is None:
+        return ask
+    if store is None:
+        raise NotConfigured(STORE_VARIABLE)
+    earlier = await store.get(owner, ask.follows)
+    if earlier is None:
+        raise ResponseUnknown(param="previous_response_id")
+    return await asyncio.to_thread(cast("KeepingAdapter", adapter).continued, ask, earlier)
+
+
+class Recorder:
+    """Keeps one turn's answer, if that was asked for: before its client sees the end of it."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        identity: Identity,
+        adapter: GenerationAdapter,
+        *,
+        store: ResponseStore | None,
+        owner: str,
+    ) -> None:
+        if ask.keep and store is None:
+            raise NotConfigured(STORE_VARIABLE)
+        self._ask = ask
+        self._adapter = cast("KeepingAdapter", adapter)
+        self._fold = adapter.fold(ask, identity) if ask.keep else None
+        self._store = store
+        self._owner = owner
+
+    async def event(self, event: TurnEvent) -> None:
+        """Take the next event; the last is when the answer is stored. Raises StoreFull or StoreBroken."""
+        if self._fold is None or self._store is None:
+            return
+        self._fold.event(event)
+        if isinstance(event, Done):
+            await self._store.put(self._owner, self._adapter.kept(self._ask, self._fold.body()))
+
+
+class _StoredHandler(JsonHandler):
+    """What the routes of kept answers have in common."""
+
+    def initialize(self, route: str, adapter: StoredAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+        """Called by Tornado with the route's options."""
+        super().initialize(route)
+        self.adapter = adapter
+
+    def check(self, *groups: str) -> None:
+        """Without a store these routes are off."""
+        if self.services.store is None:
+            raise NotConfigured(STORE_VARIABLE)
+
+    @property
+    def store(self) -> ResponseStore:
+        """The store, which ``check`` has looked for."""
+        return cast("ResponseStore", self.services.store)
+
+
+class StoredHandler(_StoredHandler):
+    """GET or DELETE one kept answer."""
+
+    methods = ("GET", "HEAD", "DELETE")
+
+    async def respond(self, *groups: str) -> None:
+        """The answer as it was, or that it is gone."""
+        wanted = groups[0]
+        if self.request.method == "DELETE":
+            if not await self.store.delete(self.owner, wanted):
+                raise ResponseUnknown
+            self.write(encode_json(self.adapter.deleted(wanted)))
+            return
+        kept = await self.store.get(self.owner, wanted)
+        if kept is None:
+            raise ResponseUnknown
+        self.write(encode_json(self.adapter.answer(kept)))
+
+
+class StoredItemsHandler(_StoredHandler):
+    """GET a page of what came before a kept answer."""
+
+    async def respond(self, *groups: str) -> None:
+        """As the query wants it."""
+        kept = await self.store.get(self.owner, groups[0])
+        if kept is None:
+            raise ResponseUnknown
+        self.write(encode_json(self.adapter.page(kept, self._query())))
+
+    def _query(self) -> dict[str, object]:
+        """The last value of each name; digits are an integer."""
+        given = self.request.query_arguments.items()
+        texts = {name: values[-1].decode(errors="replace") for name, values in given}
+        return {
+            name: int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) and name != "after" else text
+            for name, text in texts.items()
+        }

@@ -1,0 +1,227 @@
+"""The response store by itself: one file, its owners, its age limit, and what can be wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from maple_protocols.adapter import Kept
+
+from maple.store import LAYOUT, ResponseStore, StoreBroken, StoreFull, StoreUnusable
+
+T = TypeVar("T")
+EVERY = "SELECT count(*) FROM responses"
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def kept(name: str = "resp_1", text: str = "hi", age: float = 0) -> Kept:
+    return Kept(
+        id=name, created=int(time.time() - age), items=({"id": "msg_1", "text": text},), body={"id": name}
+    )
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "responses.db"
+
+
+@pytest.fixture
+def store(file: pathlib.Path) -> Iterator[ResponseStore]:
+    opened = ResponseStore(file, days=30)
+    yield opened
+    opened.close()
+
+
+def test_what_is_put_can_be_got(store: ResponseStore) -> None:
+    """Whole, with any text in it: half a surrogate pair that a model made, too."""
+    answer = kept(text="árbol 🍁 \x00 \ud800")
+    run(store.put("me", answer))
+    assert run(store.get("me", "resp_1")) == answer
+
+
+def test_it_is_still_there_after_a_restart(file: pathlib.Path) -> None:
+    """The file holds everything."""
+    first = ResponseStore(file, days=30)
+    run(first.put("me", kept()))
+    first.close()
+    second = ResponseStore(file, days=30)
+    assert run(second.get("me", "resp_1")) == kept()
+    second.close()
+
+
+def test_another_owner_finds_nothing(store: ResponseStore) -> None:
+    """Neither to read nor to delete; the same id may belong to two."""
+    run(store.put("me", kept()))
+    assert run(store.get("you", "resp_1")) is None
+    assert run(store.delete("you", "resp_1")) is False
+    run(store.put("you", kept(text="yours")))
+    assert run(store.get("me", "resp_1")) == kept()
+
+
+def test_what_is_deleted_is_gone_from_the_file(file: pathlib.Path) -> None:
+    """Once; and its text is overwritten where it stood."""
+    store = ResponseStore(file, days=30)
+    run(store.put("me", kept(text="a secret that was told")))
+    assert run(store.delete("me", "resp_1")) is True
+    assert run(store.delete("me", "resp_1")) is False
+    assert run(store.get("me", "resp_1")) is None
+    store.close()
+    assert b"a secret that was told" not in file.read_bytes()
+
+
+def test_answers_older_than_the_limit_are_forgotten(file: pathlib.Path) -> None:
+    """They are not shown from that moment on, and gone from the file at the next start at the latest."""
+    store = ResponseStore(file, days=1)
+    run(store.put("me", kept("old", age=86_401)))
+    run(store.put("me", kept("young", age=80_000)))
+    assert run(store.get("me", "old")) is None
+    assert run(store.delete("me", "old")) is False
+    assert run(store.get("me", "young")) is not None
+    store.close()
+    ResponseStore(file, days=1).close()
+    with sqlite3.connect(file) as database:
+        assert database.execute(EVERY).fetchone() == (1,)
+    database.close()
+
+
+def test_old_answers_go_while_the_server_runs(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A put looks for them once an hour."""
+    monkeypatch.setattr("maple.store.PURGE_SECONDS", 0)
+    store = ResponseStore(file, days=1)
+    run(store.put("me", kept("old", age=86_401)))
+    store.close()
+    with sqlite3.connect(file) as database:
+        assert database.execute(EVERY).fetchone() == (0,)
+    database.close()
+
+
+def test_only_its_owner_can_read_the_file(store: ResponseStore, file: pathlib.Path) -> None:
+    """Mode 0600, the write-ahead log included, whatever the umask."""
+    run(store.put("me", kept()))
+    files = sorted(file.parent.iterdir())
+    assert [path.name for path in files] == ["responses.db", "responses.db-shm", "responses.db-wal"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_an_existing_file_is_closed_to_others(file: pathlib.Path) -> None:
+    """Someone made it beforehand."""
+    file.touch(0o644)
+    ResponseStore(file, days=30).close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_sql_never_runs_on_the_loop(store: ResponseStore) -> None:
+    """A locked database makes one client wait, not all: the loop goes on."""
+
+    async def put_while_locked(lock: sqlite3.Connection) -> None:
+        waiting = asyncio.create_task(store.put("me", kept()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        lock.rollback()
+        await waiting
+
+    run(store.put("me", kept("resp_0")))
+    lock = sqlite3.connect(store_file(store))
+    lock.execute("BEGIN IMMEDIATE")
+    run(put_while_locked(lock))
+    lock.close()
+    assert any(thread.name.startswith("maple-store") for thread in threading.enumerate())
+
+
+def store_file(store: ResponseStore) -> str:
+    async def file() -> str:
+        return await store._run(lambda: str(store._database.execute("PRAGMA database_list").fetchone()[2]))
+
+    return run(file())
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"this is a diary, and no database at all", "file is not a database"),
+        (b"SQLite format 3\x00" + b"\xff" * 4080, "is not a sound SQLite database"),
+    ],
+)
+def test_a_file_that_is_no_database_stops_the_start(file: pathlib.Path, content: bytes, reason: str) -> None:
+    """In one line that names it; the file stays as it is."""
+    file.write_bytes(content)
+    with pytest.raises(StoreUnusable) as caught:
+        ResponseStore(file, days=30)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("MAPLE_RESPONSE_STORE: ")
+    assert reason in str(caught.value)
+    assert file.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_left_alone(file: pathlib.Path) -> None:
+    """By its application id; ours of a later layout, too."""
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE diary (entry TEXT)")
+    database.close()
+    with pytest.raises(StoreUnusable, match="another program or version"):
+        ResponseStore(file, days=30)
+    file.unlink()
+    ResponseStore(file, days=30).close()
+    with sqlite3.connect(file) as database:
+        database.execute(f"PRAGMA user_version = {LAYOUT + 1}")
+    database.close()
+    with pytest.raises(StoreUnusable, match="another program or version"):
+        ResponseStore(file, days=30)
+
+
+def test_a_damaged_database_stops_the_start(file: pathlib.Path) -> None:
+    """The header is sound, a page in the middle is not."""
+    store = ResponseStore(file, days=30)
+    for number in range(40):
+        run(store.put("me", kept(f"resp_{number}", text="x" * 2000)))
+    store.close()
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 4096] = os.urandom(4096)
+    file.write_bytes(data)
+    with pytest.raises(StoreUnusable, match=r"damaged|not a sound"):
+        ResponseStore(file, days=30)
+
+
+@pytest.mark.parametrize("kind", ["no folder", "a folder", "a pipe"])
+def test_a_path_that_cannot_hold_a_file_stops_the_start(tmp_path: pathlib.Path, kind: str) -> None:
+    """One line, and no waiting."""
+    path = tmp_path / "place"
+    if kind == "no folder":
+        path /= "responses.db"
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(StoreUnusable) as caught:
+        ResponseStore(path, days=30)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_told_apart(store: ResponseStore) -> None:
+    """Nothing is lost by it: what was kept can still be read, and deleting makes room."""
+    run(store.put("me", kept()))
+    run(store._run(lambda: store._database.execute("PRAGMA max_page_count = 10").fetchall()))
+    with pytest.raises(StoreFull):
+        run(store.put("me", kept("resp_2", text="x" * 100_000)))
+    assert run(store.get("me", "resp_1")) is not None
+    assert run(store.get("me", "resp_2")) is None
+
+
+def test_a_database_that_breaks_says_so(store: ResponseStore) -> None:
+    """Its table is gone: every call fails with SQLite's reason for the log."""
+    run(store._run(lambda: store._database.execute("DROP TABLE responses").fetchall()))
+    with pytest.raises(StoreBroken, match="no such table"):
+        run(store.get("me", "resp_1"))
