@@ -62,7 +62,8 @@ class StoredTensors(Mapping[str, StoredTensor]):
         self._tensors: dict[str, StoredTensor] = {}
         index = folder / "model.safetensors.index.json"
         if index.exists():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            listed = set(json.loads(index.read_text())["weight_map"].values())
+            names = sorted(name for name in listed if "flashhead" not in name)  # the approximate head of some exports
         else:
             names = ["model.safetensors"]
         for name in names:
@@ -144,7 +145,7 @@ class _Source:
             pack_codes2(data, alpha, shape, place, threads=threads)
 
 
-class _Reader:
+class Reader:
     """Finds a checkpoint's tensors under any of their spellings and packs them."""
 
     def __init__(self, tensors: StoredTensors, shape: ModelShape, threads: int) -> None:
@@ -318,7 +319,7 @@ def read_checkpoint(
     """
     shape = ModelShape.from_config(json.loads((folder / "config.json").read_text()))
     tensors = StoredTensors(folder)
-    reader = _Reader(tensors, shape, threads)
+    reader = Reader(tensors, shape, threads)
     layers = []
     for index in range(shape.layers):
         layers.append(reader.layer(index))
