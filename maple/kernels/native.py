@@ -229,8 +229,8 @@ class NativeModel:
         return _library.Config(
             ABI_VERSION, s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.rotary_dim, s.window,
             s.experts, s.experts_per_token, s.expert_width, s.vocabulary, int(s.normalize_experts), s.eps,
-            s.rope_theta, SWIGLU_LIMIT, _ACTIVATIONS[self.activations], _KV_KINDS[self.kv_dtype], self.threads,
-            self.max_tokens, self.kv_blocks, self.sliding_kv_blocks,
+            s.rope_theta, SWIGLU_LIMIT, _ACTIVATIONS[self.activations], _KV_KINDS[self.kv_dtype],
+            self.threads, self.max_tokens, self.kv_blocks, self.sliding_kv_blocks,
         )  # fmt: skip
 
     def _embedding(self, embedding: EmbeddingWeights) -> _library.Embedding:

@@ -50,7 +50,7 @@ def matrix_bytes(kind: Kind, rows: int, cols: int) -> int:
 
 def aligned_bytes(size: int) -> Bytes:
     """Zeroed memory on a page boundary, in huge pages where the system gives them."""
-    area = mmap.mmap(-1, max(size, 1))
+    area = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 22:
         area.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(area, np.uint8, size)

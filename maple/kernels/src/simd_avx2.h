@@ -49,6 +49,10 @@ static inline float f_hmax(F a) {
 }
 
 static inline I i_load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+static inline I i_keep(I a) {  // in a register, instead of one load for every use
+  asm("" : "+x"(a));
+  return a;
+}
 static inline I i_zero() { return _mm256_setzero_si256(); }
 static inline I i_set1(int32_t a) { return _mm256_set1_epi32(a); }
 static inline I i_broadcast(const void* p) {

@@ -47,6 +47,10 @@ static inline float f_hmax(F a) {
 }
 
 static inline I i_load(const void* p) { return _mm512_loadu_si512(p); }
+static inline I i_keep(I a) {  // in a register, instead of one load for every use
+  asm("" : "+v"(a));
+  return a;
+}
 static inline I i_zero() { return _mm512_setzero_si512(); }
 static inline I i_set1(int32_t a) { return _mm512_set1_epi32(a); }
 static inline I i_broadcast(const void* p) {

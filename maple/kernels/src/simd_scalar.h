@@ -96,6 +96,7 @@ static inline I i_load(const void* p) {
   return r;
 }
 static inline I i_set1(int32_t a) { MAPLE_LANES(I, a); }
+static inline I i_keep(I a) { return a; }
 static inline I i_zero() { return i_set1(0); }
 static inline I i_broadcast(const void* p) {
   int32_t word;
