@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import attrs
 
-from maple.model.configuration import MapleConfig
-from maple.model.describe import read_config
+from maple.model.describe import read_fields
 from maple.model.errors import LoadError
+from maple.model.fields import PlainConfig
 from maple.model.shards import Shard, TensorInfo, find_shards, read_shard
 from maple.model.spelling import Plan, resolve
 
@@ -18,17 +19,25 @@ __all__ = ["Checkpoint"]
 
 @attrs.frozen(kw_only=True)
 class Checkpoint:
-    """What the headers of a Maple folder say; no weight has been read yet."""
+    """What the headers of a Maple folder say; no weight has been read yet.
+
+    fields: those of config.json that say what the model is; `config` is their checked form.
+    """
 
     folder: pathlib.Path
-    config: MapleConfig
+    fields: Mapping[str, Any]
+    config: PlainConfig
     shards: tuple[Shard, ...]
     plan: Plan
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> Checkpoint:
         """Check config, files, names, shapes and dtypes; raises `LoadError` naming the first at fault."""
-        config = read_config(folder)
+        fields = read_fields(folder)
+        try:
+            config = PlainConfig.of(fields)
+        except ValueError as e:
+            raise LoadError(f"config.json of {folder.name}: {e}") from e
         shards = tuple(read_shard(path) for path in find_shards(folder))
         tensors: dict[str, TensorInfo] = {}
         for shard in shards:
@@ -36,7 +45,8 @@ class Checkpoint:
                 if name in tensors:
                     raise LoadError(f"tensor {name} is in both {tensors[name].shard} and {shard.name}")
                 tensors[name] = info
-        return cls(folder=folder, config=config, shards=shards, plan=resolve(config, tensors))
+        plan = resolve(config, tensors)
+        return cls(folder=folder, fields=fields, config=config, shards=shards, plan=plan)
 
     def parts(self) -> Iterator[TensorInfo]:
         """Every tensor of the checkpoint that the model needs; one that is fused comes several times."""

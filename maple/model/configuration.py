@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
+from maple.model.fields import FULL, MODEL_TYPE, SLIDING, settle
+
 __all__ = ["FULL", "SLIDING", "MapleConfig"]
-
-FULL = "full_attention"
-SLIDING = "sliding_attention"
-
-_SIZES = (
-    "hidden_size",
-    "moe_intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "num_experts",
-    "num_experts_per_tok",
-    "max_position_embeddings",
-    "vocab_size",
-    "sliding_window",
-)
-
-# Variants that a config could ask for and that no Maple has: computing on as if they were would be wrong.
-_FIXED: Mapping[str, object] = {
-    "hidden_act": "silu",
-    "first_k_dense_replace": 0,
-    "use_qk_norm": True,
-    "use_bias": False,
-    "tie_word_embeddings": False,
-    "norm_topk_prob": True,
-    "nope_on_global_attention": True,
-}
 
 
 class MapleConfig(PreTrainedConfig):  # type: ignore[misc] # untyped base
@@ -48,7 +20,7 @@ class MapleConfig(PreTrainedConfig):  # type: ignore[misc] # untyped base
     Raises `ValueError` with one line that names the field for any value that is not a Maple.
     """
 
-    model_type: ClassVar[str] = "maple"
+    model_type: ClassVar[str] = MODEL_TYPE
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["cache"]
 
     vocab_size: int = 151936
@@ -83,64 +55,10 @@ class MapleConfig(PreTrainedConfig):  # type: ignore[misc] # untyped base
     def __post_init__(self, **kwargs: Any) -> None:
         # Code that a checkpoint brings along is never run, so its address is not kept either.
         kwargs.pop("auto_map", None)
-        self._read_rope(kwargs.pop("rope_parameters", None), kwargs.pop("rope_scaling", None))
-        self._check_values()
-        self._check_tokens()
-        if not self.layer_types:
-            self.layer_types = [FULL if i % 4 == 3 else SLIDING for i in range(self.num_hidden_layers)]
-        self._check_shape()
+        settle(self, kwargs.pop("rope_parameters", None), kwargs.pop("rope_scaling", None))
         super().__post_init__(**kwargs)
 
     @property
     def rotary_dim(self) -> int:
         """How many leading dims of a head RoPE turns on sliding layers."""
         return int(self.head_dim * self.partial_rotary_factor)
-
-    def _read_rope(self, parameters: object, scaling: object) -> None:
-        """Accept the newer spelling, one dict, beside the published flat fields; any scaling is refused."""
-        for name, value in (("rope_parameters", parameters), ("rope_scaling", scaling)):
-            if value is None:
-                continue
-            if not isinstance(value, dict) or value.get("rope_type", "default") != "default":
-                raise ValueError(f"{name} asks for a scaled RoPE, which Maple does not have")
-            self.rope_theta = value.get("rope_theta", self.rope_theta)
-            self.partial_rotary_factor = value.get("partial_rotary_factor", self.partial_rotary_factor)
-
-    def _check_values(self) -> None:
-        for name in _SIZES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, not {value!r}")
-        for name in ("rms_norm_eps", "rope_theta", "partial_rotary_factor", "swiglu_limit"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ValueError(f"{name} must be a positive number, not {value!r}")
-        for name, expected in _FIXED.items():
-            if getattr(self, name) != expected:
-                raise ValueError(
-                    f"{name} must be {expected!r}, as in every Maple, not {getattr(self, name)!r}"
-                )
-
-    def _check_tokens(self) -> None:
-        for name in ("eos_token_id", "pad_token_id", "bos_token_id"):
-            value = getattr(self, name)
-            ids = value if isinstance(value, list) else [] if value is None else [value]
-            for token in ids:
-                if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.vocab_size:
-                    raise ValueError(f"{name} must be a token id below {self.vocab_size}, not {token!r}")
-
-    def _check_shape(self) -> None:
-        types: object = self.layer_types
-        if not isinstance(types, list) or any(kind not in (FULL, SLIDING) for kind in types):
-            raise ValueError(f"layer_types must be a list of {FULL!r} and {SLIDING!r}")
-        if len(types) != self.num_hidden_layers:
-            raise ValueError(f"layer_types has {len(types)} entries for {self.num_hidden_layers} layers")
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
-        if self.num_experts_per_tok > self.num_experts:
-            raise ValueError("num_experts_per_tok must not be larger than num_experts")
-        if self.partial_rotary_factor > 1 or self.rotary_dim < 2 or self.rotary_dim % 2:
-            raise ValueError("partial_rotary_factor must turn an even number of each head's dims")
-        for name in ("hidden_size", "moe_intermediate_size", "head_dim"):
-            if getattr(self, name) % 4:
-                raise ValueError(f"{name} must be a multiple of 4, the weights of one packed byte")

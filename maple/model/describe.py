@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from huggingface_hub.errors import StrictDataclassError
 
-from maple.model.configuration import MapleConfig
 from maple.model.errors import LoadError
+from maple.model.fields import MODEL_TYPE, MapleFields
 from maple.model.shards import read_json
 
-__all__ = ["eos_token_ids", "generation_defaults", "read_config"]
+__all__ = ["eos_token_ids", "generation_defaults", "read_fields"]
 
 ARCHITECTURE = "MapleForCausalLM"
 
@@ -42,8 +41,11 @@ _DROPPED = ("quantization", "quantization_config", "auto_map")
 log = structlog.get_logger("maple.model")
 
 
-def read_config(folder: pathlib.Path) -> MapleConfig:
-    """The config of a Maple folder; raises `LoadError` if there is none, or if it is not a Maple's."""
+def read_fields(folder: pathlib.Path) -> dict[str, Any]:
+    """The fields of a Maple folder's config.json, the required ones among them.
+
+    Raises `LoadError` if there is none, or if it is not a Maple's.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise LoadError(f"{folder.name} has no config.json")
@@ -54,10 +56,7 @@ def read_config(folder: pathlib.Path) -> MapleConfig:
         nested = field in _ROPE and isinstance(rope, dict) and field in rope
         if content.get(field) in (None, []) and not nested:
             raise LoadError(f"config.json of {folder.name} lacks {field}")
-    try:
-        return MapleConfig(**{key: value for key, value in content.items() if key not in _DROPPED})
-    except (ValueError, TypeError, StrictDataclassError) as e:
-        raise LoadError(f"config.json of {folder.name}: {e}") from e
+    return {key: value for key, value in content.items() if key not in _DROPPED}
 
 
 def _require_maple(content: Mapping[str, Any], name: str) -> None:
@@ -65,13 +64,13 @@ def _require_maple(content: Mapping[str, Any], name: str) -> None:
     architectures = content.get("architectures")
     architectures = architectures if isinstance(architectures, list) else []
     model_type = content.get("model_type")
-    if model_type == MapleConfig.model_type or (model_type is None and ARCHITECTURE in architectures):
+    if model_type == MODEL_TYPE or (model_type is None and ARCHITECTURE in architectures):
         return
     found = next((a for a in architectures if isinstance(a, str)), model_type)
     raise LoadError(f"{name} is not a Maple: its config.json names {found or 'no architecture'}")
 
 
-def eos_token_ids(folder: pathlib.Path, config: MapleConfig) -> tuple[int, ...]:
+def eos_token_ids(folder: pathlib.Path, config: MapleFields) -> tuple[int, ...]:
     """Every id that ends an answer, ascending: those both config files name, and the padding token.
 
     Maple pads with `<|endoftext|>`, which ends a text as well and means nothing inside one.

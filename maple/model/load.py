@@ -11,6 +11,7 @@ from typing import TypeVar
 import attrs
 import structlog
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from maple.model import describe, hub
 from maple.model.assemble import Form, assemble
@@ -109,16 +110,24 @@ def load(
     form = _form(options)
     folder = hub.locate(options.source, options.revision, cancelled)
     checkpoint = Checkpoint.open(folder)
+    config = _config(checkpoint)
     tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
     with torch.no_grad(), ShardReader(checkpoint.shards) as reader:
         ready, from_cache = None, False
         if form.packed:
             ready, from_cache = _packed(checkpoint, reader, tracker, options.cache_dir)
         converter = Converter(reader, tracker, pack=form.packed, ready=ready)
-        model = assemble(checkpoint.config, converter.convert(checkpoint.plan), form)
+        model = assemble(config, converter.convert(checkpoint.plan), form)
     loaded = _describe(model, checkpoint, form, seconds=time.monotonic() - started, from_cache=from_cache)
     log.info("model.loaded", model=folder.name, dtype=loaded.dtype, bytes=loaded.bytes, from_cache=from_cache)
     return loaded
+
+
+def _config(checkpoint: Checkpoint) -> MapleConfig:
+    try:
+        return MapleConfig(**checkpoint.fields)
+    except (ValueError, TypeError, StrictDataclassError) as e:
+        raise LoadError(f"config.json of {checkpoint.folder.name}: {e}") from e
 
 
 def _form(options: LoadOptions) -> Form:
@@ -177,7 +186,7 @@ def _packed(
 def _describe(
     model: MapleForCausalLM, checkpoint: Checkpoint, form: Form, *, seconds: float, from_cache: bool
 ) -> LoadedModel:
-    config, folder = checkpoint.config, checkpoint.folder
+    config, folder = model.config, checkpoint.folder
     packed = sum(m.packed_tensors for m in model.modules() if isinstance(m, PackedLinear | PackedExperts))
     dtype = str(form.dtype).removeprefix("torch.")
     held = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}

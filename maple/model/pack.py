@@ -8,20 +8,14 @@ One folder an entry, named by a key over everything that identifies the source's
 Only what took work is stored. A two-bit checkpoint is mapped as it lies, so its entry holds no tensors and
 only says that its files were scanned; norms, router and tables always come from the source.
 
-An entry is written in a folder of another name, synced, and renamed: a reader sees all of it or none. A
-writer that dies leaves a folder whose lock is free, which the next writer removes. Bits that rot in place are
-not detected.
+Entries are written and replaced as `store` says.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
-import os
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,33 +24,21 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from maple.model.errors import LoadError
-from maple.model.filelock import hold, is_free
 from maple.model.shards import Shard, ShardReader, read_json, read_shard
+from maple.model.store import MANIFEST, EntryStore, checkpoint_key, sync
 from maple.model.ternary import LAYOUT, TernaryTensor
 
 __all__ = ["PackCache", "pack_key"]
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-LOCK = "lock"
-_TEMPORARY = ".writing-"
 _FILE_BYTES = 1 << 30  # a file of an entry is closed when it has grown to this
 
 log = structlog.get_logger("maple.model")
 
 
 def pack_key(shards: Sequence[Shard]) -> str:
-    """Name of a checkpoint's entry: over its files' names, sizes, header hashes, and times or hub hashes."""
-    files = [[shard.name, shard.size, shard.header_sha256, _identity(shard.path)] for shard in shards]
-    return hashlib.sha256(json.dumps([FORMAT, LAYOUT, files]).encode()).hexdigest()[:40]
-
-
-def _identity(path: pathlib.Path) -> str:
-    """The hub keeps a file under the hash of its content, and times there say only when it was fetched."""
-    target = path.resolve()
-    if path.is_symlink() and target.parent.name == "blobs":
-        return target.name
-    return str(target.stat().st_mtime_ns)
+    """Name of a checkpoint's entry: over everything that identifies its files."""
+    return checkpoint_key(shards, FORMAT, LAYOUT)
 
 
 class PackCache:
@@ -64,6 +46,7 @@ class PackCache:
 
     def __init__(self, cache_dir: pathlib.Path) -> None:
         self._root = cache_dir / "packs"
+        self._store = EntryStore(self._root)
 
     def find(self, key: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TernaryTensor] | None:
         """The tensors of an entry, mapped, or None if there is no entry or it is not whole.
@@ -88,54 +71,15 @@ class PackCache:
             if free < size + size // 16:
                 log.warning("pack.no_room", bytes=size, free=free)
                 return False
-            with self._workspace() as workspace:
+            with self._store.workspace() as workspace:
                 _write_entry(workspace, tensors, folder)
-                self._publish(workspace, key)
-            self._drop_outdated(key, folder)
+                self._store.publish(workspace, key)
+            self._store.drop_outdated(key, folder, FORMAT)
         except (OSError, SafetensorError, LoadError) as e:
             log.warning("pack.not_stored", entry=key, reason=getattr(e, "strerror", None) or str(e))
             return False
         log.info("pack.stored", entry=key, bytes=size, tensors=len(tensors))
         return True
-
-    @contextlib.contextmanager
-    def _workspace(self) -> Iterator[pathlib.Path]:
-        """A locked folder of our own to write in; removed at the end unless it was renamed."""
-        with hold(self._root / LOCK):
-            self._remove_abandoned()
-            workspace = pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
-            lock = hold(workspace / LOCK)
-        with lock:
-            try:
-                yield workspace
-            finally:
-                shutil.rmtree(workspace, ignore_errors=True)
-
-    def _publish(self, workspace: pathlib.Path, key: str) -> None:
-        entry = self._root / key
-        with hold(self._root / LOCK):
-            if entry.exists():
-                # Another process was faster, or the entry was found unusable; ours is whole.
-                discarded = pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
-                entry.rename(discarded / "entry")
-                shutil.rmtree(discarded, ignore_errors=True)
-            workspace.rename(entry)
-            _sync(self._root)
-
-    def _remove_abandoned(self) -> None:
-        for folder in self._root.glob(f"{_TEMPORARY}*"):
-            if is_free(folder / LOCK):
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _drop_outdated(self, key: str, folder: pathlib.Path) -> None:
-        """Remove entries of an earlier state of the same checkpoint folder: nothing finds them any more."""
-        for manifest in self._root.glob(f"*/{MANIFEST}"):
-            if manifest.parent.name == key:
-                continue
-            with contextlib.suppress(LoadError):
-                content = read_json(manifest)
-                if content.get("format") == FORMAT and content.get("folder") == str(folder.resolve()):
-                    shutil.rmtree(manifest.parent, ignore_errors=True)
 
 
 def _write_entry(workspace: pathlib.Path, tensors: Mapping[str, TernaryTensor], folder: pathlib.Path) -> None:
@@ -143,13 +87,13 @@ def _write_entry(workspace: pathlib.Path, tensors: Mapping[str, TernaryTensor], 
     for i, group in enumerate(_groups(tensors)):
         path = workspace / f"packed-{i:02}.safetensors"
         save_file(group, path)
-        _sync(path)
+        sync(path)
         shard = read_shard(path)
         files[path.name] = {"size": shard.size, "header_sha256": shard.header_sha256}
     manifest = {"format": FORMAT, "layout": LAYOUT, "folder": str(folder.resolve()), "files": files}
     (workspace / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-    _sync(workspace / MANIFEST)
-    _sync(workspace)
+    sync(workspace / MANIFEST)
+    sync(workspace)
 
 
 def _groups(tensors: Mapping[str, TernaryTensor]) -> Iterator[dict[str, Any]]:
@@ -192,12 +136,3 @@ def _read_file(shard: Shard) -> Iterator[tuple[str, TernaryTensor]]:
                 if alpha is None:
                     raise LoadError(f"{base} has no scales")
                 yield base, TernaryTensor(reader.read(info), reader.read(alpha))
-
-
-def _sync(path: pathlib.Path) -> None:
-    """Wait until a file's or folder's content is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

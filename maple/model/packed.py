@@ -28,7 +28,7 @@ class Matrices(Protocol):
     def __getitem__(self, index: int) -> Matrices: ...
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times the matrix [out, in], transposed, in the dtype of x."""
+        """`x [..., in]` times the matrix [out, in], transposed, in fp32."""
         ...
 
 
@@ -42,8 +42,8 @@ class DenseMatrices:
         return DenseMatrices(self.weight[index])
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times this matrix, transposed, in the dtype of x."""
-        return nn.functional.linear(x, self.weight.to(x.dtype))
+        """`x [..., in]` times this matrix, transposed, in fp32."""
+        return nn.functional.linear(x.float(), self.weight.float())
 
 
 class _Holder(nn.Module):
@@ -72,7 +72,7 @@ class PackedLinear(_Holder):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in] to [..., out] in the dtype of x."""
-        return self.held("matrix").linear(x)
+        return self.held("matrix").linear(x).to(x.dtype)
 
 
 class PackedExperts(_Holder):

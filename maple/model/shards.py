@@ -6,13 +6,15 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
-import torch
 from safetensors import SafetensorError, safe_open
 
 from maple.model.errors import LoadError
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Shard", "ShardReader", "TensorInfo", "find_shards", "read_json", "read_shard"]
 
@@ -121,7 +123,7 @@ def read_shard(path: pathlib.Path) -> Shard:
     """Read and check the header of a safetensors file; raises `LoadError` naming the file."""
     try:
         header = _header_bytes(path)
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="np") as file:
             names = list(file.keys())
             tensors = {name: _info(file.get_slice(name), name, path.name) for name in names}
         return Shard(

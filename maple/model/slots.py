@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from maple.model.configuration import MapleConfig
+from maple.model.fields import MapleFields
 
 __all__ = ["Slot", "model_slots"]
 
@@ -25,7 +25,7 @@ class Slot:
     fused: tuple[str, tuple[int, int], int] | None = None
 
 
-def model_slots(config: MapleConfig) -> Iterator[Slot]:
+def model_slots(config: MapleFields) -> Iterator[Slot]:
     """Every tensor of a Maple of this shape, by its name in `MapleForCausalLM`, without `.weight`."""
     hidden = config.hidden_size
     yield Slot(name="model.word_embeddings", shape=(config.vocab_size, hidden), kind="table")
@@ -35,7 +35,7 @@ def model_slots(config: MapleConfig) -> Iterator[Slot]:
     yield Slot(name="lm_head", shape=(config.vocab_size, hidden), kind="table")
 
 
-def _layer_slots(config: MapleConfig, layer: str) -> Iterator[Slot]:
+def _layer_slots(config: MapleFields, layer: str) -> Iterator[Slot]:
     hidden, width, experts = config.hidden_size, config.moe_intermediate_size, config.num_experts
     queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     for name in ("input_layernorm", "post_attention_layernorm"):

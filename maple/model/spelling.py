@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from maple.model.configuration import MapleConfig
 from maple.model.errors import LoadError
+from maple.model.fields import MapleFields
 from maple.model.shards import TensorInfo
 from maple.model.slots import Slot, model_slots
 
@@ -92,7 +92,7 @@ class Plan:
         return tuple(part for part in fields if isinstance(part, TensorInfo))
 
 
-def resolve(config: MapleConfig, tensors: Mapping[str, TensorInfo]) -> Plan:
+def resolve(config: MapleFields, tensors: Mapping[str, TensorInfo]) -> Plan:
     """Find every slot of the model among a checkpoint's tensors.
 
     Raises `LoadError` naming the first tensor that is missing, misshapen, of a dtype that does not fit, or
