@@ -69,9 +69,9 @@ class MarkerSearch:
         reach = self._markers.reach
         window = held + text[at : at + reach]
         match = self._markers.pattern.search(window)
-        if match is not None and match.start() < len(held):
+        if match is not None:
             return Found(window[: match.start()], match.group(), at + match.end() - len(held))
-        if match is None and len(text) - at <= reach:
+        if len(text) - at <= reach:
             return self._search(window, 0, end=len(text))
         found = self._search(text, at)
         return Found(held + found.before, found.marker, found.end)
