@@ -78,6 +78,7 @@ class Server:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         self.process = process
+        self.expected_code = 0
         self._output = process.stdout
         self.lines: list[str] = []
         self._news = threading.Condition()
@@ -101,19 +102,19 @@ class Server:
         """The log's JSON lines."""
         return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
 
-    def wait_for(self, event: str, count: int = 1, **facts: object) -> dict[str, Any]:
-        """The ``count``-th log line of that event with those facts, as soon as it is there."""
+    def wait_for(self, *names: str, count: int = 1, **facts: object) -> dict[str, Any]:
+        """The ``count``-th log line of one of those events with those facts, as soon as it is there."""
 
         def found() -> list[dict[str, Any]]:
-            return [line for line in self.events if line["event"] == event and facts.items() <= line.items()]
+            return [line for line in self.events if line["event"] in names and facts.items() <= line.items()]
 
         with self._news:
             here = self._news.wait_for(
                 lambda: len(found()) >= count or not self._reader.is_alive(), timeout=WAIT
             )
         matches = found()
-        assert here, f"no {event} {facts} in the log:\n{self.log}"
-        assert len(matches) >= count, f"ended without {event} {facts}:\n{self.log}"
+        assert here, f"no {names} {facts} in the log:\n{self.log}"
+        assert len(matches) >= count, f"ended without {names} {facts}:\n{self.log}"
         return matches[count - 1]
 
     @functools.cached_property
@@ -155,10 +156,19 @@ class Server:
 
     def wait_for_stats(self, **facts: int) -> dict[str, Any]:
         """Ask for the counts again and again until they are so."""
+        return self._ask_until("/v1/stats?format=json", facts)
+
+    def wait_for_health(self, status: str) -> Answer:
+        """Ask for the health until it is so; returns the last answer."""
+        self._ask_until("/health", {"status": status})
+        return self.request("GET", "/health")
+
+    def _ask_until(self, path: str, facts: Mapping[str, object]) -> dict[str, Any]:
         deadline = time.monotonic() + WAIT
-        while not facts.items() <= (counts := self.stats()).items():
-            assert time.monotonic() < deadline, f"{facts} never came about: {counts}"
-        return counts
+        with self.client() as client:
+            while not facts.items() <= (found := client.request("GET", path).json).items():
+                assert time.monotonic() < deadline, f"{facts} never came about: {found}"
+        return dict(found)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
@@ -175,6 +185,7 @@ def _environment(settings: Mapping[str, str], cache: pathlib.Path) -> dict[str, 
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
     fixed = {
         "MAPLE_CACHE_DIR": str(cache),
+        "MAPLE_TORCH_THREADS": "1",  # the models are tiny, and the machine has other work
         "MAPLE_LOG_FORMAT": "json",
         "HF_HUB_OFFLINE": "1",
         "PYTHONSAFEPATH": "1",
@@ -196,10 +207,10 @@ def _start(flags: Sequence[str], settings: Mapping[str, str], folder: pathlib.Pa
 
 
 def _finish(servers: Sequence[Server]) -> None:
-    """Stop what still runs. Every server has to end well and without a traceback."""
+    """Stop what still runs. Every server has to end as it should, and without a traceback."""
     codes = [server.stop() for server in servers]
     for server, code in zip(servers, codes, strict=True):
-        assert code == 0, server.log
+        assert code == server.expected_code, server.log
         assert "Traceback" not in server.log, server.log
 
 
@@ -245,6 +256,12 @@ def start_session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def demo_server(start_session_server: StartServer) -> Server:
     """The model that comes with the package."""
     return start_session_server("--demo")
+
+
+@pytest.fixture(scope="session")
+def golden_server(start_session_server: StartServer, golden_folder: pathlib.Path) -> Server:
+    """A random model, which hardly ever ends its text by itself."""
+    return start_session_server("--model-path", str(golden_folder / "mlx-2bit"))
 
 
 @pytest.fixture

@@ -1,0 +1,217 @@
+"""Starting and stopping: loads that fail, a drain, signals, settings, and the port."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+CHAT = "/v1/chat/completions"
+BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+SLOW = {"pieces": ["x"] * 10, "delay_ms": 100}
+
+
+def read_all(connection: socket.socket) -> bytes:
+    found = bytearray()
+    while chunk := connection.recv(65536):
+        found += chunk
+    return bytes(found)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_drain_finishes_what_runs(start_server: Any, write_script: Any, number: int) -> None:
+    """The stream under way ends whole, newcomers are refused, and the exit code is 0."""
+    server = start_server("--scripted", write_script(SLOW))
+    with server.raw(CHAT, BODY) as connection:
+        first = connection.recv(65536)
+        server.process.send_signal(number)
+        server.wait_for("server.draining")
+        refused = server.request("POST", CHAT, BODY)
+        assert (refused.status, refused.json["error"]["code"]) == (503, "shutting_down")
+        assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("5", "close")
+        ready = server.request("GET", "/readyz")
+        assert (ready.status, ready.json["status"]) == (503, "draining")
+        assert server.request("GET", "/healthz").status == 200
+        whole = first + read_all(connection)
+    assert whole.count(b'"reasoning_content":"') == 10
+    assert b'"finish_reason":"stop"' in whole
+    assert b"data: [DONE]\n\n" in whole
+    assert server.process.wait(timeout=60) == 0
+
+
+def test_a_drain_has_an_end(start_server: Any, write_script: Any) -> None:
+    """What does not finish in time is told so in band; the exit code is still 0."""
+    server = start_server(
+        "--scripted", write_script({"pieces": ["x"] * 999, "delay_ms": 500}), "--drain-timeout", "1"
+    )
+    with server.raw(CHAT, BODY) as connection:
+        connection.recv(65536)
+        server.process.send_signal(signal.SIGTERM)
+        rest = read_all(connection)
+    assert b'"code":"shutting_down"' in rest
+    assert b"data: [DONE]\n\n" in rest
+    assert b'"finish_reason":"' not in rest
+    assert server.process.wait(timeout=60) == 0
+    assert server.wait_for("server.stopped")["complete"] is False
+
+
+def test_waiting_requests_are_served_in_a_drain(start_server: Any, write_script: Any) -> None:
+    """A request that was taken before the signal is answered, though it has to wait."""
+    server = start_server("--scripted", write_script(SLOW))
+    with server.raw(CHAT, BODY) as first, server.raw(CHAT, {**BODY, "stream": False}) as second:
+        server.wait_for_stats(running=1, waiting=1)
+        server.process.send_signal(signal.SIGTERM)
+        assert b"[DONE]" in read_all(first)
+        assert b'"finish_reason":"stop"' in read_all(second)
+    assert server.process.wait(timeout=60) == 0
+
+
+def test_a_second_signal_ends_at_once(write_script: Any, start_server: Any) -> None:
+    """Whoever cannot wait for the drain sends the signal again."""
+    server = start_server("--scripted", write_script({"pieces": ["x"] * 999, "delay_ms": 500}))
+    with server.raw(CHAT, BODY) as connection:
+        connection.recv(65536)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("server.draining")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=10) == 1
+    server.expected_code = 1
+
+
+def test_a_signal_while_loading(start_server: Any, golden_folder: pathlib.Path) -> None:
+    """A server that still loads stops cleanly too."""
+    server = start_server("--model-path", str(golden_folder / "mlx-2bit"), ready=False)
+    server.wait_for("server.listening")
+    assert server.request("GET", "/healthz").status == 200
+    assert server.stop() == 0
+
+
+def _truncate(folder: pathlib.Path) -> None:
+    shard = folder / "model.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-4096])
+
+
+def _without_a_layer(folder: pathlib.Path) -> None:
+    _change_config(folder, num_hidden_layers=5)
+
+
+def _another_shape(folder: pathlib.Path) -> None:
+    _change_config(folder, hidden_size=256)
+
+
+def _another_model(folder: pathlib.Path) -> None:
+    _change_config(folder, model_type="llama", architectures=["LlamaForCausalLM"])
+
+
+def _no_config(folder: pathlib.Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def _broken_config(folder: pathlib.Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def _no_tokenizer(folder: pathlib.Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _broken_template(folder: pathlib.Path) -> None:
+    (folder / "chat_template.jinja").write_text("{% if %}")
+
+
+def _gone(folder: pathlib.Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _change_config(folder: pathlib.Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+SPOILED = {
+    "missing folder": _gone,
+    "truncated shard": _truncate,
+    "layers that are not there": _without_a_layer,
+    "wrong shape": _another_shape,
+    "another model": _another_model,
+    "no config": _no_config,
+    "broken config": _broken_config,
+    "no tokenizer": _no_tokenizer,
+    "broken template": _broken_template,
+}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: pathlib.Path, golden_folder: pathlib.Path) -> pathlib.Path:
+    """A copy of the golden checkpoint that a test may spoil."""
+    return shutil.copytree(golden_folder / "mlx-2bit", tmp_path / "checkpoint", copy_function=shutil.copyfile)
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_load_that_fails(start_server: Any, checkpoint: pathlib.Path, name: str) -> None:
+    """The process lives on, says in one line what is wrong, and refuses generation with a 503."""
+    SPOILED[name](checkpoint)
+    server = start_server("--model-path", str(checkpoint), ready=False)
+    server.wait_for("engine.load_failed", "server.tokenizer_unusable")
+    health = server.wait_for_health("error")
+    assert (health.status, health.json["status"]) == (503, "error")
+    assert health.json["error"]
+    assert "\n" not in health.json["error"]
+    assert str(checkpoint.parent) not in health.body.decode()
+    ready = server.request("GET", "/readyz")
+    assert (ready.status, ready.json["status"]) == (503, "failed")
+    for stream in (True, False):
+        refused = server.chat("hi", stream=stream)
+        assert (refused.status, refused.json["error"]["code"]) == (503, "model_failed")
+        assert refused.json["error"]["type"] == "server_error"
+        assert "Retry-After" not in refused.headers
+    assert server.request("GET", "/v1/models").status == 200
+    assert server.process.poll() is None
+
+
+def test_while_loading(start_server: Any, golden_folder: pathlib.Path) -> None:
+    """Until the weights are there, generation is refused with a time to come back, and the rest answers."""
+    server = start_server("--model-path", str(golden_folder / "mlx-2bit"), ready=False)
+    health = server.request("GET", "/health")
+    refused = server.chat("hi")
+    assert (health.status, health.json["status"]) == (200, "loading")
+    assert (refused.status, refused.json["error"]["code"]) == (503, "model_loading")
+    assert refused.headers["Retry-After"] == "5"
+    assert server.request("GET", "/v1/models").status == 200
+    server.wait_for("server.ready")
+    assert server.request("GET", "/health").json["status"] == "ok"
+    assert server.chat("hi", max_tokens=1).status == 200
+
+
+def run_maple(*words: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "maple", *words], capture_output=True, text=True, cwd=folder)
+
+
+def test_a_port_in_use(start_server: Any, write_script: Callable[..., str], tmp_path: pathlib.Path) -> None:
+    """One line and exit code 1."""
+    script = write_script(SLOW)
+    server = start_server("--scripted", script)
+    second = run_maple("--scripted", script, "--port", str(server.port), folder=tmp_path)
+    assert second.returncode == 1
+    assert len(second.stderr.splitlines()) == 1
+    assert str(server.port) in second.stderr
+
+
+def test_folders_of_the_same_names(start_server: Any, write_script: Any, tmp_path: pathlib.Path) -> None:
+    """A user's own plugins and protocols, as folder, package or module, do not get in the way."""
+    script = write_script({"pieces": ["r</think>hello"]})
+    trap = "raise RuntimeError('a module of the current folder was imported')\n"
+    for name in ("plugins", "protocols"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(trap)
+        (tmp_path / f"{name}.py").write_text(trap)
+    server = start_server("--scripted", script, settings={"PYTHONSAFEPATH": ""})
+    assert server.chat("hi").json["choices"][0]["message"]["content"] == "hello"
