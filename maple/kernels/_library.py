@@ -128,6 +128,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "maple_kv_block_bytes": (_LONG, (_POINTER, _INT)),
     "maple_kv_block": (_POINTER, (_POINTER, _INT, _INT)),
     "maple_linear": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER)),
+    "maple_read_all": (ctypes.c_uint64, (_POINTER, _LONG, _INT)),
     "maple_pack_codes2": (_INT, (_POINTER, _POINTER, _INT, _INT, _INT, _POINTER, _INT, _POINTER)),
     "maple_pack_ternary": (_INT, (_POINTER, _INT, _INT, _INT, _POINTER, _INT, _POINTER)),
     "maple_pack_affine4": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER)),

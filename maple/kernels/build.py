@@ -37,7 +37,7 @@ _COMMON = (
 )
 # GCC's own AVX-512 headers trip its uninitialised-variable warnings.
 _VECTOR = ("-O3", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
-_COMMON_UNITS = ("c_api", "dispatch", "layout", "model", "model_create", "pack", "pool")
+_COMMON_UNITS = ("bandwidth", "c_api", "dispatch", "layout", "model", "model_create", "pack", "pool")
 _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
         "isa_avx2": ("-mavx2", "-mfma", "-mf16c"),
@@ -69,7 +69,7 @@ def units(machine: str) -> list[Unit]:
     """The translation units for a processor family: x86_64, aarch64, or any other (portable code only)."""
     isa = _ISA_FLAGS.get(machine, {})
     define = ("-DMAPLE_NEON",) if machine == "aarch64" else ()
-    common = [Unit(source=SOURCES / f"{name}.cpp", flags=("-O2", *define)) for name in _COMMON_UNITS]
+    common = [Unit(source=SOURCES / f"{name}.cpp", flags=("-O3", *define)) for name in _COMMON_UNITS]
     vector = [Unit(source=SOURCES / f"{name}.cpp", flags=(*_VECTOR, *flags)) for name, flags in isa.items()]
     return [*vector, Unit(source=SOURCES / "isa_scalar.cpp", flags=_VECTOR), *common]
 

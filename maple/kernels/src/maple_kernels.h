@@ -78,6 +78,10 @@ MAPLE_API void* maple_kv_block(maple_context* context, int sliding, int32_t bloc
 MAPLE_API int maple_linear(const maple_matrix* matrix, const float* x, int32_t count, float* y, int32_t activations,
                            int path, char* error);
 
+// Reads `bytes` once with `threads`, as fast as memory gives them: the limit that decoding is measured against. Returns a
+// checksum.
+MAPLE_API uint64_t maple_read_all(const void* data, int64_t bytes, int32_t threads);
+
 // Where packed blocks go: block b of matrix m lands at block m * matrix_blocks + first_block + b * block_step, so that
 // q, k and v share a matrix and gate and up alternate.
 typedef struct {
