@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import select
 import socket
 import uuid
 from collections.abc import Callable
@@ -25,10 +26,15 @@ log = structlog.get_logger(__name__)
 
 FAREWELL_SECONDS = 0.5
 MOST_FAREWELLS = 128
+PEER_GONE = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 class PatientStream(IOStream):
-    """A connection that closes itself when its peer dawdles: slow headers, or an answer left unread."""
+    """A connection that closes itself when its peer dawdles: slow headers, or an answer left unread.
+
+    It also notices a peer that left behind bytes of its own: Tornado does not look at a socket again before
+    the request after the current one is due, and its bytes, if only a stray line end, hide the end of file.
+    """
 
     def __init__(self, connection: socket.socket, limits: Limits, on_close: Callable[[], None]) -> None:
         super().__init__(connection)
@@ -37,12 +43,14 @@ class PatientStream(IOStream):
         self._on_close: Callable[[], None] | None = on_close
         self._header_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._watch_timer: asyncio.TimerHandle | None = None
         self._between_requests = False
         self._progress = 0.0
         self._fresh = True
 
     def expect_request(self) -> None:
         """Headers are due: at once on a new connection, else within so long of their first byte."""
+        _cancel(self._watch_timer)
         if self._fresh or self._read_buffer_size:
             self._fresh = False
             self._arm_header_timer()
@@ -53,6 +61,7 @@ class PatientStream(IOStream):
         """A request has begun: from here on its own timers hold."""
         self._between_requests = False
         _cancel(self._header_timer)
+        self._watch()
 
     def read_from_fd(self, buf: bytearray | memoryview) -> int | None:
         """As IOStream does, and note that headers have begun."""
@@ -75,6 +84,7 @@ class PatientStream(IOStream):
         """As IOStream does, timers and the connection's count included."""
         _cancel(self._header_timer)
         _cancel(self._stall_timer)
+        _cancel(self._watch_timer)
         super().close(exc_info)
         if self._on_close is not None:
             callback, self._on_close = self._on_close, None
@@ -82,6 +92,15 @@ class PatientStream(IOStream):
 
     def _arm_header_timer(self) -> None:
         self._header_timer = self._loop.call_later(self._limits.header_seconds, self.close)
+
+    def _watch(self) -> None:
+        self._watch_timer = self._loop.call_later(self._limits.watch_seconds, self._check_peer)
+
+    def _check_peer(self) -> None:
+        if self._read_buffer_size and _is_gone(self.socket):
+            self.close()
+        else:
+            self._watch()
 
     def _check_stall(self) -> None:
         self._stall_timer = None
@@ -92,6 +111,12 @@ class PatientStream(IOStream):
             self.close()
         else:
             self._stall_timer = self._loop.call_later(left, self._check_stall)
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, PEER_GONE)
+    return bool(poll.poll(0))
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

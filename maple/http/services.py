@@ -37,6 +37,8 @@ class Limits:
     idle_seconds: float = 75.0
     stall_seconds: float = 60.0
     """How long a client may leave its answer unread before the connection is dropped."""
+    watch_seconds: float = 0.1
+    """How often a peer is looked for behind bytes that it sent beyond its request."""
     ping_seconds: float = 10.0
     """Silence on a stream before a comment line, and the longest wait for a slot before the status line."""
     linger_seconds: float = 2.0

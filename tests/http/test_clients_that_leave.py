@@ -7,7 +7,7 @@ import gc
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import psutil
@@ -167,3 +167,20 @@ def test_200_clients_that_leave_cost_nothing_that_stays(serve: Serve) -> None:
 def _memory(process: psutil.Process) -> int:
     gc.collect()
     return process.memory_info().rss
+
+
+@pytest.mark.parametrize("extra", [b"\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"x" * 20_000])
+@pytest.mark.parametrize("go", [leave, reset, hang_up_halfway])
+@pytest.mark.parametrize("stream", [True, False])
+def test_leaving_is_noticed_behind_bytes_that_nobody_has_read(
+    serve: Serve, stream: bool, go: Callable[[socket.socket], None], extra: bytes
+) -> None:
+    """A client that has sent more than its request, a stray line end or the next one, can still be missed."""
+    server = serve(SLOW_START)
+    request = server.request_bytes(CHAT, server.chat_body(stream=stream))
+    with server.send(request + extra) as raw:
+        server.until(lambda: server.engine.stats().running == 1)
+        go(raw)
+        server.until_idle()
+        server.settle()
+    assert counts(server) == (0, 0, 1)
