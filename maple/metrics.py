@@ -25,11 +25,15 @@ _ENGINE_COUNTERS = {
     "prompt_tokens": "Prompt ids",
     "cached_tokens": "Prompt ids whose keys and values were reused",
     "generation_tokens": "Sampled ids, EOS and reasoning included",
+    "prefix_cache_queries": "Prompts looked up for reuse",
+    "prefix_cache_hits": "Prompts of which something was reused",
+    "prefix_cache_evictions": "Kept prefixes dropped for room",
 }
 _ENGINE_GAUGES = {
     "requests_running": "Jobs that hold a slot",
     "requests_waiting": "Jobs in the queue",
-    "kv_bytes": "Memory held by keys and values",
+    "kv_bytes": "Bytes held by keys and values",
+    "sessions": "Live sessions",
 }
 
 

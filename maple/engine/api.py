@@ -116,7 +116,12 @@ class Served:
 
 @attrs.frozen(kw_only=True)
 class EngineStats:
-    """A snapshot; counters only grow. ``running`` holds slots, ``waiting`` queues."""
+    """A snapshot; counters only grow. ``running`` holds slots, ``waiting`` queues.
+
+    ``prefix_cache_queries`` are prompts that were looked up for reuse, ``prefix_cache_hits`` those of which
+    something was reused, ``prefix_cache_evictions`` kept prefixes that were dropped for room. ``sessions``
+    are live ones.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -125,6 +130,10 @@ class EngineStats:
     cached_tokens: int = 0
     generation_tokens: int = 0
     kv_bytes: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    prefix_cache_evictions: int = 0
+    sessions: int = 0
 
 
 class Engine(Protocol):

@@ -21,17 +21,24 @@ from maple.http.services import Services
 @attrs.frozen(kw_only=True)
 class Route:
     """One path. ``pattern`` is Tornado's, with one group at most; ``options`` go to the handler's
-    ``initialize``.
+    ``initialize``. ``summary`` is for the API's description, where the handler alone does not tell.
     """
 
     pattern: str
     handler: type[RequestHandler]
     options: Mapping[str, Any] = attrs.field(factory=dict)
+    summary: str = ""
 
     @property
     def template(self) -> str:
         """The pattern for people and labels: ``/v1/models/{id}``."""
         return re.sub(r"\([^)]*\)", "{id}", self.pattern)
+
+    @property
+    def parameter(self) -> str | None:
+        """The regular expression of the pattern's group, if it has one."""
+        found = re.search(r"\(([^)]*)\)", self.pattern)
+        return found and found[1]
 
     @property
     def rule(self) -> URLSpec:

@@ -121,6 +121,8 @@ class Row:
     message: Callable[[Any], str]
     param: str | None = None
     headers: Callable[[Any], Mapping[str, str]] = lambda _: {}
+    header_names: tuple[str, ...] = ()
+    """Those of ``headers`` that tell a client something, for the API's description."""
 
 
 def _say(message: str) -> Callable[[Any], str]:
@@ -164,6 +166,7 @@ TABLE: Mapping[type[Exception], Row] = {
         code="invalid_api_key",
         message=_say("the API key is missing or wrong"),
         headers=lambda _: {"WWW-Authenticate": 'Bearer realm="maple"'},
+        header_names=("WWW-Authenticate",),
     ),
     UnsupportedMediaType: Row(
         status=415, type=INVALID_REQUEST, code="unsupported_media_type", message=lambda error: error.reason
@@ -192,6 +195,7 @@ TABLE: Mapping[type[Exception], Row] = {
         code="engine_overloaded",
         message=_say("too many large requests arrive at once"),
         headers=_retry,
+        header_names=("Retry-After",),
     ),
     SessionUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such session")
@@ -226,6 +230,7 @@ TABLE: Mapping[type[Exception], Row] = {
         code="model_loading",
         message=_say("the model is still loading"),
         headers=_retry,
+        header_names=("Retry-After",),
     ),
     ModelFailed: Row(
         status=503,
@@ -239,6 +244,7 @@ TABLE: Mapping[type[Exception], Row] = {
         code="engine_overloaded",
         message=lambda error: _QUEUE[error.reason],
         headers=_retry,
+        header_names=("Retry-After",),
     ),
     ShuttingDown: Row(
         status=503,

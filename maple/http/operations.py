@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-import attrs
+from typing import Annotated, Literal
 
+import attrs
+from maple_protocols.rules import Doc
+
+from maple.engine.api import EngineStats, EngineStatus
 from maple.http.base import JsonHandler
 from maple.http.wire import encode_json
 from maple.metrics import CONTENT_TYPE
 
 TEXT_TYPE = "text/plain; charset=utf-8"
+
+
+@attrs.frozen(kw_only=True)
+class Stats(EngineStats):
+    """The engine's counts as of now."""
+
+    model: str
+    status: EngineStatus
+
+
+@attrs.frozen(kw_only=True)
+class StatsQuery:
+    """The query of GET /v1/stats."""
+
+    format: Annotated[Literal["text", "json"], Doc("Wins over the Accept header.")] = "text"
 
 
 class MetricsHandler(JsonHandler):
@@ -29,14 +48,14 @@ class StatsHandler(JsonHandler):
 
     async def respond(self, *groups: str) -> None:
         """The counts as of now."""
-        counts = attrs.asdict(self.services.turns.engine.stats())
-        status = self.services.turns.status
+        turns, model = self.services.turns, self.services.settings.model_id
+        counts = attrs.asdict(turns.engine.stats())
         if self._wants_json():
-            self.write(encode_json({"model": self.services.settings.model_id, "status": status, **counts}))
+            self.write(encode_json(attrs.asdict(Stats(model=model, status=turns.status, **counts))))
             return
         words = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
         self.set_header("Content-Type", TEXT_TYPE)
-        self.write(f"{self.services.settings.model_id} {status}: {words}\n")
+        self.write(f"{model} {turns.status}: {words}\n")
 
     def _wants_json(self) -> bool:
         wanted = self.get_query_argument("format", "")

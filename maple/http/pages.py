@@ -5,6 +5,7 @@ Files are read once, at start, and found by name in a table: no request ever bec
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pathlib
 import re
@@ -51,21 +52,20 @@ class Page:
 
     content: bytes
     media_type: str
-    etag: str
+
+    @functools.cached_property
+    def etag(self) -> str:
+        """A strong one, quoted."""
+        return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
 
 def read_pages(folder: pathlib.Path) -> Mapping[str, Page]:
     """Every file of a folder that has a known type, by name."""
-    return {file.name: _read(file) for file in sorted(folder.iterdir()) if file.suffix in MEDIA_TYPES}
-
-
-def _read(file: pathlib.Path) -> Page:
-    content = file.read_bytes()
-    return Page(
-        content=content,
-        media_type=MEDIA_TYPES[file.suffix],
-        etag=f'"{hashlib.sha256(content).hexdigest()[:32]}"',
-    )
+    return {
+        file.name: Page(content=file.read_bytes(), media_type=MEDIA_TYPES[file.suffix])
+        for file in sorted(folder.iterdir())
+        if file.suffix in MEDIA_TYPES
+    }
 
 
 class PageHandler(JsonHandler):
@@ -117,9 +117,12 @@ def redirect(handler: JsonHandler, location: str) -> None:
     handler.set_header("Location", location)
 
 
-def page_routes(path: str, folder: pathlib.Path) -> Iterator[Route]:
+def page_routes(path: str, folder: pathlib.Path, title: str) -> Iterator[Route]:
     """A folder's index at ``path``, and its other files below. A file that is not there has no route."""
     pages = read_pages(folder)
     names = "|".join(re.escape(name) for name in pages if name != INDEX)
-    yield Route(pattern=path, handler=PageHandler, options={"pages": pages})
-    yield Route(pattern=f"{path}/({names})", handler=PageHandler, options={"pages": pages})
+    options = {"pages": pages}
+    yield Route(pattern=path, handler=PageHandler, options=options, summary=f"{title}.")
+    yield Route(
+        pattern=f"{path}/({names})", handler=PageHandler, options=options, summary=f"A part of {title}."
+    )

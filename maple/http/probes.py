@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import attrs
+from maple_protocols.adapter import JsonObject
+
+from maple.engine.api import EngineStatus
 from maple.http.base import JsonHandler
 from maple.http.wire import encode_json
 
 SERVICE = "maple"
+ReadinessStatus = Literal["ready", "loading", "failed", "draining"]
+_READINESS: dict[EngineStatus, ReadinessStatus] = {"loading": "loading", "error": "failed", "ok": "ready"}
+
+
+@attrs.frozen(kw_only=True)
+class Health:
+    """How the server does. What is not known before the model is loaded is null."""
+
+    status: EngineStatus
+    model: str
+    model_path: str
+    device: str | None
+    dtype: str | None
+    attention: str | None
+    load_seconds: float | None
+    queue_depth: int
+    active: int
+    version: str
+    error: str | None
+
+
+@attrs.frozen(kw_only=True)
+class Liveness:
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+    service: str = SERVICE
+
+
+@attrs.frozen(kw_only=True)
+class Readiness:
+    """Whether requests can be sent here, and who answers them."""
+
+    status: ReadinessStatus
+    service: str = SERVICE
+    model: str
+    model_path: str
+    version: str
+
+
+def encode(answer: Health | Liveness | Readiness) -> bytes:
+    """An answer in JSON."""
+    fields: JsonObject = attrs.asdict(answer)
+    return encode_json(fields)
 
 
 class HealthHandler(JsonHandler):
@@ -19,20 +69,20 @@ class HealthHandler(JsonHandler):
         stats = turns.engine.stats()
         if turns.status == "error":
             self.set_status(503)
-        answer = {
-            "status": turns.status,
-            "model": self.services.settings.model_id,
-            "model_path": self.services.model_path,
-            "device": served and served.device,
-            "dtype": served and served.dtype,
-            "attention": served and served.attention,
-            "load_seconds": served and served.load_seconds,
-            "queue_depth": stats.waiting,
-            "active": stats.running,
-            "version": self.services.version,
-            "error": turns.error,
-        }
-        self.write(encode_json(answer))
+        answer = Health(
+            status=turns.status,
+            model=self.services.settings.model_id,
+            model_path=self.services.model_path,
+            device=served.device if served else None,
+            dtype=served.dtype if served else None,
+            attention=served.attention if served else None,
+            load_seconds=served.load_seconds if served else None,
+            queue_depth=stats.waiting,
+            active=stats.running,
+            version=self.services.version,
+            error=turns.error,
+        )
+        self.write(encode(answer))
 
 
 class LivenessHandler(JsonHandler):
@@ -42,7 +92,7 @@ class LivenessHandler(JsonHandler):
 
     async def respond(self, *groups: str) -> None:
         """Always the same."""
-        self.write(encode_json({"status": "ok", "service": SERVICE}))
+        self.write(encode(Liveness()))
 
 
 class ReadinessHandler(JsonHandler):
@@ -55,17 +105,16 @@ class ReadinessHandler(JsonHandler):
         status = self._status()
         if status != "ready":
             self.set_status(503)
-        answer = {
-            "status": status,
-            "service": SERVICE,
-            "model": self.services.settings.model_id,
-            "model_path": self.services.model_path,
-            "version": self.services.version,
-        }
-        self.write(encode_json(answer))
+        answer = Readiness(
+            status=status,
+            model=self.services.settings.model_id,
+            model_path=self.services.model_path,
+            version=self.services.version,
+        )
+        self.write(encode(answer))
 
-    def _status(self) -> str:
+    def _status(self) -> ReadinessStatus:
         turns = self.services.turns
         if turns.engine.draining:
             return "draining"
-        return {"loading": "loading", "error": "failed", "ok": "ready"}[turns.status]
+        return _READINESS[turns.status]

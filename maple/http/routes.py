@@ -12,14 +12,17 @@ from maple.errors import MapleError
 from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.errors import RouteNotFound
+from maple.http.exchange import JSON_TYPE
 from maple.http.generate import GenerateHandler
 from maple.http.listing import ListingHandler
+from maple.http.openapi import document
 from maple.http.operations import MetricsHandler, StatsHandler
-from maple.http.pages import FrontHandler, page_routes
+from maple.http.pages import INDEX, FrontHandler, Page, PageHandler, page_routes
 from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
 from maple.http.services import Services
 from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
 from maple.http.stored import StoredHandler, StoredItemsHandler
+from maple.http.wire import encode_json
 
 PACKAGE = pathlib.Path(__file__).parent.parent
 
@@ -50,16 +53,26 @@ FIXED = (
 
 def routes(services: Services) -> tuple[Route, ...]:
     """The server's own routes, then those of the protocols in their order, then the pages."""
-    return (
+    description = {INDEX: Page(content=b"", media_type=JSON_TYPE)}
+    table = (
         *FIXED,
         *(route for adapter in services.adapters for route in _protocol_routes(adapter)),
+        Route(
+            pattern="/openapi.json",
+            handler=PageHandler,
+            options={"pages": description},
+            summary="This description.",
+        ),
+        *page_routes("/docs", PACKAGE / "reference", "The page that shows this description"),
         *(_chat_page() if services.settings.ui else ()),
     )
+    description[INDEX] = Page(content=encode_json(document(table, services)), media_type=JSON_TYPE)
+    return table
 
 
 def _chat_page() -> Iterator[Route]:
     yield Route(pattern="/", handler=FrontHandler)
-    yield from page_routes("/ui", PACKAGE / "ui")
+    yield from page_routes("/ui", PACKAGE / "ui", "The chat page")
 
 
 def _protocol_routes(adapter: Adapter) -> Iterator[Route]:

@@ -1,6 +1,10 @@
 """What a protocol is: wire → Ask on the way in, turn events → wire on the way out.
 
 Adapters are stateless and shared; encoders and folds belong to one turn. No I/O, no threads.
+
+An adapter may have ``answers``, a mapping to the tables (see ``schema.answer_schema``) of what it sends:
+under "whole" and "event" if it generates, under its path patterns otherwise. The API's description shows
+them.
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ NAMES = {
     "maple_time_per_output_token_seconds": "histogram",
     "maple_request_seconds": "histogram",
     "maple_kv_bytes": "gauge",
+    "maple_prefix_cache_queries": "counter",
+    "maple_prefix_cache_hits": "counter",
+    "maple_prefix_cache_evictions": "counter",
+    "maple_sessions": "gauge",
     "maple_model_load_seconds": "gauge",
     "maple_build_info": "gauge",
 }

@@ -23,6 +23,7 @@ from maple_protocols.ask import Ask, RawIds, RawText
 from maple_protocols.errors import ErrorBody
 from maple_protocols.openai import fields
 from maple_protocols.openai.chat_out import DONE, ending, envelope, usage_body
+from maple_protocols.openai.described import TextCompletion
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
 from maple_protocols.strict import Check, structure
 
@@ -181,6 +182,7 @@ class CompletionsAdapter:
     prompt_param: ClassVar[str] = "prompt"
     request: ClassVar[type] = CompletionRequest
     closed: ClassVar[bool] = False
+    answers: ClassVar[Mapping[str, type]] = {"whole": TextCompletion, "event": TextCompletion}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of CompletionRequest. Raises InvalidField."""

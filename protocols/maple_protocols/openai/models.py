@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from maple_protocols.adapter import JsonObject, ServedModel
 from maple_protocols.errors import ModelNotFound
+from maple_protocols.openai.described import ModelCard, ModelList
 
 OWNER = "deepgrove"
 
@@ -21,6 +23,7 @@ class ModelsAdapter:
 
     name: ClassVar[str] = "models"
     paths: ClassVar[tuple[str, ...]] = ("/v1/models", "/v1/models/(.+)")
+    answers: ClassVar[Mapping[str, type]] = {"/v1/models": ModelList, "/v1/models/(.+)": ModelCard}
 
     def answer(self, served: ServedModel, wanted: str | None) -> JsonObject:
         """The list, or one card where ``wanted`` is an id. Raises ModelNotFound."""

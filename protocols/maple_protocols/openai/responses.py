@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from maple_protocols.adapter import Encoder, Fold, Identity, JsonObject, Kept, Policy
 from maple_protocols.ask import Ask
+from maple_protocols.openai.described import Response, ResponseEvent
 from maple_protocols.openai.fields import refuses_unknown
 from maple_protocols.openai.responses_in import ResponsesRequest, continued_ask, responses_ask
 from maple_protocols.openai.responses_kept import keep
@@ -21,6 +22,7 @@ class ResponsesAdapter:
     prompt_param: ClassVar[str] = "input"
     request: ClassVar[type] = ResponsesRequest
     closed: ClassVar[bool] = True
+    answers: ClassVar[Mapping[str, type]] = {"whole": Response, "event": ResponseEvent}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of ResponsesRequest. Raises RequestError."""

@@ -11,6 +11,7 @@ import attrs
 from maple_protocols.adapter import JsonObject, Kept
 from maple_protocols.ask import Ask
 from maple_protocols.errors import InvalidField
+from maple_protocols.openai.described import ItemPage, Response
 from maple_protocols.openai.messages import EarlierCall
 from maple_protocols.openai.responses_items import (
     AssistantItem,
@@ -121,6 +122,7 @@ class StoredResponsesAdapter:
     path: ClassVar[str] = "/v1/responses/([^/]+)"
     items_path: ClassVar[str] = "/v1/responses/([^/]+)/input_items"
     query: ClassVar[type] = ItemsQuery
+    answers: ClassVar[Mapping[str, type]] = {path: Response, items_path: ItemPage}
 
     def answer(self, kept: Kept) -> JsonObject:
         """The response as it was."""

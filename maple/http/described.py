@@ -1,0 +1,275 @@
+"""What each kind of handler takes, gives and refuses, for the API's description.
+
+Schemas come from the field tables and statuses from the table of errors: here is only which of them belong to
+which handler. A handler that is not listed cannot be served, so that no route goes undescribed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import attrs
+from maple_protocols.adapter import GenerationAdapter
+from maple_protocols.errors import InvalidField, ModelNotFound
+from maple_protocols.json import InvalidJson
+from maple_protocols.openai.described import ResponseDeleted
+from maple_protocols.rules import Doc, Schema
+from maple_protocols.schema import answer_schema, json_schema
+
+from maple.engine.api import (
+    EngineOverloaded,
+    GenerationFailed,
+    ModelFailed,
+    ModelLoading,
+    PromptTooLong,
+    ShuttingDown,
+)
+from maple.http.application import Route
+from maple.http.base import JsonHandler
+from maple.http.errors import (
+    BodyCorrupt,
+    BodyTimeout,
+    NotConfigured,
+    PayloadTooLarge,
+    ResponseUnknown,
+    SessionUnknown,
+    TooManyBodies,
+    UnsupportedMediaType,
+)
+from maple.http.generate import GenerateHandler
+from maple.http.listing import ListingHandler
+from maple.http.operations import MetricsHandler, Stats, StatsHandler, StatsQuery
+from maple.http.pages import INDEX, FrontHandler, PageHandler
+from maple.http.probes import Health, HealthHandler, Liveness, LivenessHandler, Readiness, ReadinessHandler
+from maple.http.services import StrictFields
+from maple.http.sessions import SESSION_ID, SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
+from maple.http.stored import StoredHandler, StoredItemsHandler
+from maple.store import StoreBroken, StoreFull
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+TEXT = "text/plain"
+
+Refusals = tuple[type[Exception], ...]
+Contents = Mapping[str, Schema]
+"""Media type → schema."""
+
+ANY_ID: Schema = {"type": "string", "minLength": 1}
+BODY: Refusals = (
+    InvalidJson,
+    BodyCorrupt,
+    BodyTimeout,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    TooManyBodies,
+)
+REQUEST_CODES: Mapping[type[Exception], str] = {
+    InvalidJson: "invalid_json",
+    ModelNotFound: "model_not_found",
+}
+"""The codes of errors that protocols raise, where a kind of error has one code."""
+ENGINE: Refusals = (ShuttingDown, ModelLoading, ModelFailed)
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One method of one route. ``answers`` are the good ones, by status."""
+
+    summary: str
+    tag: str
+    answers: Mapping[int, Contents]
+    refusals: Refusals = ()
+    request: Schema | None = None
+    request_required: bool = True
+    parameter: Schema = attrs.field(factory=lambda: dict(ANY_ID))
+    """The schema of the path's parameter, where it has one."""
+    query: type | None = None
+    needs_key: bool = True
+
+
+Operations = Mapping[str, Operation]
+"""Method in lower case → operation."""
+
+
+@attrs.frozen(kw_only=True)
+class SessionManifest:
+    """What was saved of a session."""
+
+    version: int
+    session_id: str
+    model: str
+    kv_format: str
+    tokens: int
+    bytes: int
+    sha256: str
+    created_at: Annotated[object, Doc("When it was saved.")]
+
+
+@attrs.frozen(kw_only=True)
+class SessionLoaded:
+    """A session is live again."""
+
+    session_id: str
+    tokens: int
+    bytes: int
+    load_ms: float
+
+
+@attrs.frozen(kw_only=True)
+class SessionDeleted:
+    """A session is gone, live and saved."""
+
+    id: str
+    object: Literal["session.deleted"]
+    deleted: Literal[True]
+
+
+def operations(route: Route, strict: StrictFields) -> Operations:
+    """What a route offers. ``strict`` is the deployment's word on unknown fields."""
+    return _DESCRIBERS[route.handler](route, strict)
+
+
+def first_sentence(kind: Any) -> str:
+    """What a class's docstring says first."""
+    return re.split(r"(?<=[.:])\s", str(kind.__doc__).strip(), maxsplit=1)[0].replace("``", "`")
+
+
+def _json(kind: type) -> Contents:
+    return {JSON: answer_schema(kind)}
+
+
+def _generation(route: Route, strict: StrictFields) -> Operations:
+    adapter: GenerationAdapter = route.options["adapter"]
+    answers: Mapping[str, type] = getattr(adapter, "answers", {})
+    event: Schema = answer_schema(answers["event"]) if "event" in answers else {}
+    stream: Schema = {
+        "type": "string",
+        "description": "With stream: server-sent events whose data has this schema; the last is [DONE].",
+        "contentMediaType": JSON,
+        "contentSchema": event,
+    }
+    whole: Schema = answer_schema(answers["whole"]) if "whole" in answers else {"type": "object"}
+    keeps = hasattr(adapter, "kept")
+    kept: Refusals = (ResponseUnknown, NotConfigured, StoreFull, StoreBroken) if keeps else ()
+    turn: Refusals = (PromptTooLong, EngineOverloaded, GenerationFailed)
+    closed = adapter.closed if strict == "auto" else strict == "true"
+    operation = Operation(
+        summary=first_sentence(adapter),
+        tag="Generation",
+        answers={200: {JSON: whole, EVENTS: stream}},
+        refusals=(*BODY, InvalidField, *ENGINE, ModelNotFound, *turn, *kept),
+        request=json_schema(adapter.request, closed=closed),
+    )
+    return {"post": operation}
+
+
+def _listing(route: Route, _: StrictFields) -> Operations:
+    adapter = route.options["adapter"]
+    kind = getattr(adapter, "answers", {}).get(route.pattern)
+    contents: Contents = _json(kind) if kind else {JSON: {"type": "object"}}
+    operation = Operation(
+        summary=first_sentence(kind or adapter),
+        tag="Models",
+        answers={200: contents},
+        refusals=(ModelNotFound,) if route.parameter else (),
+    )
+    return {"get": operation}
+
+
+def _stored(route: Route, _: StrictFields) -> Operations:
+    adapter = route.options["adapter"]
+    refusals: Refusals = (ResponseUnknown, NotConfigured, StoreBroken)
+    contents = _json(adapter.answers[route.pattern])
+    if route.pattern == adapter.items_path:
+        page = Operation(
+            summary="What came before a stored response.",
+            tag="Stored responses",
+            answers={200: contents},
+            refusals=(InvalidField, *refusals),
+            query=adapter.query,
+        )
+        return {"get": page}
+    shown = Operation(
+        summary="A stored response.", tag="Stored responses", answers={200: contents}, refusals=refusals
+    )
+    deleted = attrs.evolve(shown, summary="Forget a stored response.", answers={200: _json(ResponseDeleted)})
+    return {"get": shown, "delete": deleted}
+
+
+def _session(method: str, summary: str, kind: type) -> Operations:
+    operation = Operation(
+        summary=summary,
+        tag="Sessions",
+        answers={200: _json(kind)},
+        refusals=(InvalidField, SessionUnknown, NotConfigured),
+        parameter={"type": "string", "pattern": f"^{SESSION_ID.pattern}$"},
+    )
+    return {method: operation}
+
+
+def _session_action(route: Route, _: StrictFields) -> Operations:
+    saves = route.pattern.endswith("/save")
+    summary = "Save a live session." if saves else "Load a saved session."
+    (operation,) = _session("post", summary, SessionManifest if saves else SessionLoaded).values()
+    refusals = (*operation.refusals, *BODY, *ENGINE)
+    request: Schema = {"type": "object", "description": "Not needed, and not looked at."}
+    return {"post": attrs.evolve(operation, refusals=refusals, request=request, request_required=False)}
+
+
+def _probe(handler: type[JsonHandler], kind: type, *statuses: int) -> Operations:
+    answers = dict.fromkeys((200, *statuses), _json(kind))
+    operation = Operation(summary=first_sentence(handler), tag="Operations", answers=answers, needs_key=False)
+    return {"get": operation}
+
+
+def _text(summary: str, **others: Any) -> Operation:
+    contents: Contents = {TEXT: {"type": "string"}, **others.pop("also", {})}
+    return Operation(summary=summary, tag="Operations", answers={200: contents}, **others)
+
+
+def _page(route: Route, _: StrictFields) -> Operations:
+    pages = route.options["pages"]
+    names = [INDEX] if route.parameter is None else [name for name in pages if name != INDEX]
+    types = sorted({pages[name].media_type.partition(";")[0] for name in names})
+    contents: dict[str, Schema] = {
+        kind: {"type": "object"} if kind == JSON else {"type": "string"} for kind in types
+    }
+    operation = Operation(
+        summary=route.summary,
+        tag="Pages",
+        answers={200: contents, 304: {}},
+        parameter={"enum": names},
+        needs_key=False,
+    )
+    return {"get": operation}
+
+
+def _front(_: Route, __: StrictFields) -> Operations:
+    operation = Operation(
+        summary="Sends browsers to the chat page.", tag="Pages", answers={302: {}}, needs_key=False
+    )
+    return {"get": operation}
+
+
+_DESCRIBERS: Mapping[type, Callable[[Route, StrictFields], Operations]] = {
+    GenerateHandler: _generation,
+    ListingHandler: _listing,
+    StoredHandler: _stored,
+    StoredItemsHandler: _stored,
+    SessionActionHandler: _session_action,
+    SessionManifestHandler: lambda *_: _session("get", "The last save of a session.", SessionManifest),
+    SessionDeleteHandler: lambda *_: _session("delete", "Delete a session.", SessionDeleted),
+    HealthHandler: lambda *_: _probe(HealthHandler, Health, 503),
+    LivenessHandler: lambda *_: _probe(LivenessHandler, Liveness),
+    ReadinessHandler: lambda *_: _probe(ReadinessHandler, Readiness, 503),
+    MetricsHandler: lambda *_: {"get": _text("All metrics, in Prometheus's text format.")},
+    StatsHandler: lambda *_: {
+        "get": _text(
+            "The engine's counts, for people, or in JSON if asked for.", also=_json(Stats), query=StatsQuery
+        )
+    },
+    PageHandler: _page,
+    FrontHandler: _front,
+}

@@ -1,0 +1,186 @@
+"""The API's description, OpenAPI 3.1: made from the route table, the field tables and the table of errors."""
+
+from __future__ import annotations
+
+import http
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from maple_protocols.adapter import JsonObject
+from maple_protocols.errors import ErrorBody, RequestError
+from maple_protocols.openai.fields import SESSION_ID
+from maple_protocols.rules import Schema
+from maple_protocols.schema import answer_schema, schema_of
+from maple_protocols.strict import table
+
+from maple.http.application import Route
+from maple.http.described import (
+    JSON,
+    REQUEST_CODES,
+    Contents,
+    Operation,
+    Refusals,
+    first_sentence,
+    operations,
+)
+from maple.http.errors import TABLE, HostNotAllowed, InvalidKey
+from maple.http.operations import MetricsHandler
+from maple.http.services import Services
+
+VERSION = "3.1.0"
+ABOUT = (
+    "Every answer carries `X-Request-Id`. HEAD works wherever GET does, and OPTIONS everywhere. "
+    "An unknown path is 404 `route_not_found`; a wrong method is 405 `method_not_allowed`, with the "
+    "right ones in `Allow`."
+)
+HEADERS: Mapping[str, JsonObject] = {
+    "X-Request-Id": {"description": "The client's own, or a fresh UUID.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+    "WWW-Authenticate": {"description": "How to authenticate.", "schema": {"type": "string"}},
+    "Location": {"description": "Where to go.", "schema": {"type": "string"}},
+}
+PARAMETERS: Mapping[str, JsonObject] = {
+    "RequestId": {
+        "name": "X-Request-Id",
+        "in": "header",
+        "description": "Comes back, and is in every log line, if it is 1 to 128 visible ASCII characters.",
+        "schema": {"type": "string"},
+    },
+    "SessionId": {
+        "name": "X-Session-Id",
+        "in": "header",
+        "description": "Another way to say `session_id`.",
+        "schema": {"type": "string", "pattern": f"^{SESSION_ID}$"},
+    },
+}
+
+
+def document(routes: Sequence[Route], services: Services) -> JsonObject:
+    """The whole description, as JSON."""
+    book = _Book(services)
+    paths = {route.template: book.path(route) for route in routes}
+    return {
+        "openapi": VERSION,
+        "info": {"title": "Maple Server", "version": services.version, "description": ABOUT},
+        "paths": paths,
+        "components": {
+            "schemas": book.schemas,
+            "parameters": dict(PARAMETERS),
+            "headers": dict(HEADERS),
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, where the server has any."}
+            },
+        },
+    }
+
+
+class _Book:
+    """Writes operations down, and collects the schemas that have a name."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.schemas: dict[str, Schema] = {"Error": _error_schema()}
+
+    def path(self, route: Route) -> JsonObject:
+        """All methods of a route."""
+        strict = self._services.settings.strict_fields
+        found = operations(route, strict)
+        return {method: self._operation(route, method, each) for method, each in found.items()}
+
+    def _operation(self, route: Route, method: str, operation: Operation) -> JsonObject:
+        spoken: JsonObject = {
+            "operationId": re.sub(r"\W+", "_", f"{method}{route.template}").strip("_"),
+            "summary": operation.summary,
+            "tags": [operation.tag],
+            "security": self._security(route, operation),
+            "parameters": _parameters(route, operation),
+            "responses": self._responses(route, operation),
+        }
+        if operation.request is not None:
+            content = {JSON: {"schema": self._named(operation.request)}}
+            spoken["requestBody"] = {"required": operation.request_required, "content": content}
+        return spoken
+
+    def _security(self, route: Route, operation: Operation) -> list[JsonObject]:
+        """A key is needed, or (the server has none) taken all the same."""
+        if not self._asks_for_key(route, operation):
+            return []
+        return [{"key": []}] if self._services.keyring.required else [{}, {"key": []}]
+
+    def _asks_for_key(self, route: Route, operation: Operation) -> bool:
+        public = route.handler is MetricsHandler and self._services.settings.metrics_public
+        return operation.needs_key and not public
+
+    def _responses(self, route: Route, operation: Operation) -> JsonObject:
+        found: dict[str, JsonObject] = {
+            str(status): self._answer(status, contents) for status, contents in operation.answers.items()
+        }
+        keys: Refusals = (InvalidKey,) if self._asks_for_key(route, operation) else ()
+        for status, kinds in _by_status((HostNotAllowed, *keys, *operation.refusals)).items():
+            found[str(status)] = _refusal(kinds)
+        return dict(sorted(found.items()))
+
+    def _answer(self, status: int, contents: Contents) -> JsonObject:
+        named = {kind: {"schema": self._named(schema)} for kind, schema in contents.items()}
+        headers = ["X-Request-Id", *(["Location"] if status == http.HTTPStatus.FOUND else [])]
+        spoken: JsonObject = {"description": http.HTTPStatus(status).phrase, "headers": _headers(headers)}
+        return spoken | ({"content": named} if named else {})
+
+    def _named(self, schema: Schema) -> Schema:
+        """A reference to the schema where it has a title; another schema of that title stays where it is."""
+        inner = dict(schema)
+        if isinstance(event := inner.get("contentSchema"), dict):
+            inner["contentSchema"] = self._named(event)
+        title = inner.get("title")
+        if not isinstance(title, str) or self.schemas.setdefault(title, inner) != inner:
+            return inner
+        return {"$ref": f"#/components/schemas/{title}"}
+
+
+def _error_schema() -> Schema:
+    """All four keys are always there."""
+    body = answer_schema(ErrorBody)
+    properties: Any = body["properties"]
+    error = body | {"required": list(properties)}
+    return {"type": "object", "properties": {"error": error}, "required": ["error"]}
+
+
+def _by_status(kinds: Iterable[type[Exception]]) -> dict[int, list[type[Exception]]]:
+    found: dict[int, list[type[Exception]]] = {}
+    for kind in dict.fromkeys(kinds):
+        status = kind.status if issubclass(kind, RequestError) else TABLE[kind].status
+        found.setdefault(status, []).append(kind)
+    return found
+
+
+def _refusal(kinds: Sequence[type[Exception]]) -> JsonObject:
+    """One status: what it may mean, and the headers that tell more."""
+    told = {name for kind in kinds if kind in TABLE for name in TABLE[kind].header_names}
+    return {
+        "description": "\n\n".join(map(_meaning, kinds)),
+        "headers": _headers(name for name in HEADERS if name == "X-Request-Id" or name in told),
+        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+
+
+def _meaning(kind: type[Exception]) -> str:
+    code = TABLE[kind].code if kind in TABLE else REQUEST_CODES.get(kind)
+    return f"`{code}`: {first_sentence(kind)}" if code else first_sentence(kind)
+
+
+def _headers(names: Iterable[str]) -> JsonObject:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _parameters(route: Route, operation: Operation) -> list[JsonObject]:
+    found: list[JsonObject] = []
+    if route.parameter is not None:
+        found.append({"name": "id", "in": "path", "required": True, "schema": operation.parameter})
+    for field in table(operation.query) if operation.query else ():
+        schema = schema_of(field.annotation)
+        spoken: JsonObject = {"name": field.name, "in": "query", "description": schema.pop("description", "")}
+        found.append(spoken | {"schema": schema})
+    names = ["RequestId", *(["SessionId"] if operation.tag == "Generation" else [])]
+    references: list[JsonObject] = [{"$ref": f"#/components/parameters/{name}"} for name in names]
+    return [*found, *references]
