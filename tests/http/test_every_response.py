@@ -171,6 +171,25 @@ def test_a_trailing_slash_is_not_part_of_a_model_id(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("deepgrove/maple-preview", 200),
+        ("deepgrove%2Fmaple-preview", 200),
+        ("Maple%2dPreview", 200),
+        ("maple-preview%2F", 404),
+        ("%ff", 404),
+        ("maple%20preview", 404),
+    ],
+)
+def test_model_ids_in_the_path_are_decoded(serve: Serve, path: str, status: int) -> None:
+    """Slashes may stand as they are or encoded; strict, so that another id is refused."""
+    answer = serve(strict_model=True).get(f"/v1/models/{path}")
+    assert answer.status == status
+    if status == 404:
+        assert answer.error["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
     ("path", "right"),
     [
         ("/v1/v1/chat/completions", "/v1/chat/completions"),
