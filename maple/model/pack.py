@@ -129,10 +129,10 @@ def _read_entry(entry: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
 
 def _read_file(shard: Shard) -> Iterator[tuple[str, TernaryTensor]]:
     with ShardReader([shard]) as reader:
-        for name, info in shard.tensors.items():
-            base, part = name.rsplit(".", 1)
-            if part == "codes":
-                alpha = shard.tensors.get(f"{base}.alpha")
-                if alpha is None:
-                    raise LoadError(f"{base} has no scales")
-                yield base, TernaryTensor(reader.read(info), reader.read(alpha))
+        for name in {name.rpartition(".")[0] for name in shard.tensors}:
+            codes, alpha = shard.tensors.get(f"{name}.codes"), shard.tensors.get(f"{name}.alpha")
+            if codes is None or alpha is None or codes.shape[:-1] != alpha.shape:
+                raise LoadError(f"{name} lacks a part")
+            if (codes.dtype, alpha.dtype) != ("U8", "BF16"):
+                raise LoadError(f"{name} has another dtype")
+            yield name, TernaryTensor(reader.read(codes), reader.read(alpha))

@@ -90,7 +90,8 @@ class EntryStore:
     def drop_outdated(self, key: str, folder: pathlib.Path, version: int) -> None:
         """Remove entries of an earlier state of the same checkpoint folder: nothing finds them any more."""
         for manifest in self.root.glob(f"*/{self.manifest}"):
-            if manifest.parent.name == key:
+            # A workspace, too, may hold a manifest by now; it is the business of whoever writes in it.
+            if manifest.parent.name == key or manifest.parent.name.startswith(_TEMPORARY):
                 continue
             with contextlib.suppress(LoadError):
                 content = read_json(manifest)

@@ -88,8 +88,8 @@ class TernaryTensor:
     def linear(self, x: torch.Tensor) -> torch.Tensor:
         """`x [..., in]` times this matrix [out, in], transposed, in fp32.
 
-        The signs are exact in every dtype. The CPU multiplies in fp32, which costs it nothing more; an accelerator
-        multiplies in the dtype of x.
+        The signs are exact in every dtype. The CPU multiplies in fp32, which costs it nothing more; an
+        accelerator multiplies in the dtype of x.
         """
         dtype = torch.float32 if x.device.type == "cpu" else x.dtype
         planes = x.unflatten(-1, (-1, CODES_PER_BYTE)).transpose(-1, -2).flatten(-2)

@@ -86,7 +86,7 @@ def test_chunked_prefill_agrees_with_the_reference(
 
 
 def test_the_greedy_continuation_is_the_reference_s(loaded: LoadedModel, spelling: str, golden: Any) -> None:
-    """24 greedy tokens are the handed ones; with 4-bit tables, another model, they are what full forwards choose."""
+    """24 greedy tokens are the handed ones; with 4-bit tables they are what full forwards choose."""
     ids = golden.prompts[golden.greedy_prompt]
     continuation = greedy(loaded, ids, len(golden.greedy))
     if spelling != "mlx-2bit":
@@ -134,10 +134,10 @@ class _Routing:
 def test_bf16_activations_stay_within_their_bound(
     spelling: str, pack: str, golden: Any, golden_folder: pathlib.Path, load_model: Callable[..., LoadedModel]
 ) -> None:
-    """In bfloat16 all but a few tokens are within 0.15 of the reference, and all within 0.25, given its routing.
+    """In bf16 all but a few tokens are within 0.15 of the reference, and all within 0.25, given its routing.
 
-    Where two experts' scores differ by less than bf16 resolves (0.0017 at the closest here), bf16 may choose the
-    other one, and no bound on the logits can hold then; so the choice is taken from the exact model.
+    Where two experts' scores differ by less than bf16 resolves (0.0017 at the closest here), bf16 may choose
+    the other one, and no bound on the logits can hold then; so the choice is taken from the exact model.
     """
     exact = load_model(golden_folder / spelling)
     coarse = load_model(golden_folder / spelling, dtype="bfloat16", pack_experts=pack)

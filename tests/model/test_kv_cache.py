@@ -21,7 +21,7 @@ def chunk(start: int, stop: int, batch: int = 1) -> torch.Tensor:
 
 
 def append(layer: KVLayer, tokens: int) -> list[int]:
-    """Append `tokens` positions; returns those that attention sees, having checked keys, values and mask sizes."""
+    """Append `tokens` positions; returns those that attention sees, all else checked."""
     length, first = layer.get_mask_sizes(tokens)
     new = chunk(layer.length, layer.length + tokens)
     keys, values = layer.update(new, -new)
@@ -42,7 +42,7 @@ def test_a_full_layer_shows_everything() -> None:
 
 @pytest.mark.parametrize("history", [None, 0, 5])
 def test_a_sliding_layer_shows_what_the_oldest_query_sees(history: int | None) -> None:
-    """The first query of a chunk sees itself and the window - 1 positions before it, and none before those."""
+    """A chunk's first query sees itself and the window - 1 positions before it, and none before those."""
     layer = KVLayer(WINDOW, history)
     for tokens in (3, 1, 20, 1, 1, 700, 1, 2, 600, 1):
         start = layer.length
@@ -66,7 +66,7 @@ def test_any_sequence_of_appends_and_cuts_reads_like_a_plain_list(data: st.DataO
 
 
 def test_history_bounds_what_a_long_sequence_holds() -> None:
-    """With a bounded history a sliding layer's memory stops growing, and cuts within the history still work."""
+    """With a bounded history a sliding layer stops growing, and cuts within the history still work."""
     layer = KVLayer(WINDOW, 64)
     append(layer, 100)
     for _ in range(40):
@@ -81,7 +81,7 @@ def test_history_bounds_what_a_long_sequence_holds() -> None:
 
 
 def test_a_cut_behind_the_history_is_refused_and_changes_nothing() -> None:
-    """A length that is no longer covered, negative, or beyond the end raises with the shortest possible length."""
+    """A length not covered, negative, or beyond the end raises with the shortest possible length."""
     layer = KVLayer(WINDOW, 0)
     append(layer, 1000)
     append(layer, 1)

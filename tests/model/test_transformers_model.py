@@ -49,7 +49,7 @@ def test_transformers_own_loader_reads_the_published_names(model: MapleForCausal
 def test_saving_and_loading_gives_the_same_model_under_the_published_names(
     model: MapleForCausalLM, golden: Any, tmp_path: pathlib.Path, load_model: Callable[..., LoadedModel]
 ) -> None:
-    """save_pretrained writes one tensor an expert; Transformers and our loader both read it back bit for bit."""
+    """One tensor an expert is written; Transformers and our loader both read it back bit for bit."""
     model.save_pretrained(tmp_path / "saved")
     content = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert content["model_type"] == "maple"
@@ -115,7 +115,7 @@ def test_generate_gives_the_greedy_continuation(
 def test_generate_takes_our_cache_and_packed_weights(
     pack: str, golden: Any, golden_folder: pathlib.Path, load_model: Callable[..., LoadedModel]
 ) -> None:
-    """generate with our KV cache continues as the reference, also in beams and with assisted decoding's cuts."""
+    """With our KV cache it continues as the reference, also in beams and with assisted decoding's cuts."""
     loaded = load_model(golden_folder / "bf16-stacked", pack_experts=pack)
     ids = torch.tensor([golden.prompts[golden.greedy_prompt]])
     common = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
@@ -132,7 +132,7 @@ def test_generate_takes_our_cache_and_packed_weights(
 
 
 def test_left_padding_does_not_change_a_sequence(model: MapleForCausalLM, golden: Any) -> None:
-    """In a batch padded on the left each sequence gets the logits it gets alone, with positions counted alike."""
+    """In a batch padded on the left each sequence gets the logits it gets alone."""
     short, long = golden.prompts[0], golden.prompts[1]
     pad = len(long) - len(short)
     ids = torch.tensor([[0] * pad + short, long])
