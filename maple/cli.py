@@ -9,22 +9,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
+import functools
+import importlib
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
 
 from maple_plugins.errors import ParserError
 from maple_protocols.registry import ProtocolError
 
 from maple import __version__
+from maple.commands.parsing import CommandFailed, CommandParser, UsageError
 from maple.configure import Configuration, configure
 from maple.errors import MapleError
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
 
 COMMANDS = {
     "serve": "start the server (the default)",
+    "pack": "pack a checkpoint into a folder that loads at once",
+    "bench": "measure decoding, prefill, batches, load and memory on this machine",
+    "doctor": "look at this machine and say what is missing",
     "parsers": "list the reasoning and tool parsers that are installed",
     "config": "print every setting, its value and where it came from",
     "version": "print the version",
@@ -42,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = words.pop(0) if words and not words[0].startswith("-") else "serve"
     try:
         return _run(command, words)
+    except CommandFailed as error:
+        print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- for the person who started it
+        return 1
     except MapleError as error:
         print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- the logs are not set up yet
         return 2
@@ -54,6 +62,7 @@ def _run(command: str, words: list[str]) -> int:
         command, words = "version", []
     runners: Mapping[str, Callable[[list[str]], int]] = {
         "serve": _serve,
+        **{name: functools.partial(_separate, name) for name in ("pack", "bench", "doctor")},
         "parsers": _parsers,
         "config": _config,
         "version": _version,
@@ -66,15 +75,10 @@ def _run(command: str, words: list[str]) -> int:
     return runners[command](words)
 
 
-class UsageError(MapleError):
-    """The command line is wrong."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Argparse with our one-line errors."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (maple serve --help lists the flags)")
+def _separate(command: str, words: list[str]) -> int:
+    """A command with a file of its own, which is imported only when it is asked for."""
+    code: int = importlib.import_module(f"maple.commands.{command}").run(words)
+    return code
 
 
 def _overview() -> str:
@@ -100,7 +104,7 @@ def _print(text: str) -> int:
 
 def flag_parser(command: str) -> argparse.ArgumentParser:
     """All settings as flags; values stay text, so that variables and flags are read by the same code."""
-    parser = _Parser(prog=f"maple {command}", allow_abbrev=False, description=COMMANDS[command])
+    parser = CommandParser(prog=f"maple {command}", allow_abbrev=False, description=COMMANDS[command])
     for name, spec in specs().items():
         if spec.flag:
             _add_flag(parser, name, spec)
@@ -145,9 +149,9 @@ def _serve(words: list[str]) -> int:
 def _parsers(words: list[str]) -> int:
     from maple_plugins.registry import installed  # noqa: PLC0415 -- reads every distribution's metadata
 
-    _Parser(prog="maple parsers", description=COMMANDS["parsers"]).parse_args(words)
+    CommandParser(prog="maple parsers", description=COMMANDS["parsers"]).parse_args(words)
     rows = [(info.kind, info.name, info.distribution, info.target) for info in installed()]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     return _print("\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows))
 
 
@@ -175,5 +179,5 @@ def shown(settings: Settings, name: str, spec: Spec) -> str:
 
 
 def _version(words: list[str]) -> int:
-    _Parser(prog="maple version", description=COMMANDS["version"]).parse_args(words)
+    CommandParser(prog="maple version", description=COMMANDS["version"]).parse_args(words)
     return _print(f"maple {__version__}")
