@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import http.client
 import json
+import socket
+import subprocess
 import sys
 import time
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +50,38 @@ def ask(base: str, talk: Conversation) -> Answer:
     if response.status != http.client.OK:
         raise ValueError(f"HTTP {response.status}: {content}")
     return _answer(content, thinking=talk.thinking)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """A demo server of the installed package on a free port: its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-m", "maple", "--demo", "--port", str(port)])
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def wait_until_ready(base: str, seconds: float = 120) -> None:
+    """Returns once the model is loaded. Raises TimeoutError when it is not in time, or the server is not there."""
+    address = urllib.parse.urlsplit(base)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        connection = http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT)
+        try:
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == http.client.OK:
+                return
+        except ConnectionError:
+            pass  # not listening yet
+        finally:
+            connection.close()
+        time.sleep(0.5)
+    raise TimeoutError(f"{base} is not ready after {seconds} s")
 
 
 def _on_the_wire(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +151,9 @@ HEADER = "| kind | thinking | right, % | target | block closed in 256 tokens, % 
 def main() -> int:
     """Parses the command line, asks everything, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("base", help="the server's address, without /v1")
+    parser.add_argument(
+        "base", nargs="?", help="a server's address, without /v1; default: start `maple --demo`"
+    )
     parser.add_argument("--count", type=int, default=200, help="questions of each kind")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--workers", type=int, default=8, help="requests in flight")
@@ -126,12 +164,14 @@ def main() -> int:
     options = parser.parse_args()
     results = []
     print(HEADER)
-    for thinking in (True, False) if options.no_thinking else (True,):
-        for kind in options.kinds:
-            results.append(
-                evaluate(options.base, kind, options.count, thinking=thinking, workers=options.workers)
-            )
-            print(row(results[-1]), flush=True)
+    with serving() if options.base is None else contextlib.nullcontext(options.base) as base:
+        wait_until_ready(base)
+        for thinking in (True, False) if options.no_thinking else (True,):
+            for kind in options.kinds:
+                results.append(
+                    evaluate(base, kind, options.count, thinking=thinking, workers=options.workers)
+                )
+                print(row(results[-1]), flush=True)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     missed = [

@@ -9,17 +9,17 @@ from tools.sapling.shape import Shape
 
 MIX = {
     "sum": 2.4,
-    "difference": 2.8,
-    "product": 2.6,
-    "fact": 2.6,
+    "difference": 3.0,
+    "product": 2.8,
+    "fact": 2.0,
     "talk": 0.9,
-    "outside": 0.7,
+    "outside": 0.8,
     "repeat": 0.7,
-    "upper": 0.9,
+    "upper": 0.8,
     "count": 0.7,
-    "sort": 1.0,
+    "sort": 0.8,
     "recall": 1.8,
-    "tools": 6.8,
+    "tools": 8.5,
 }
 TOKENIZER_MIX = {
     "sum": 1.5,
@@ -47,7 +47,7 @@ class Recipe:
     mix: dict[str, float] = attrs.field(factory=lambda: dict(MIX))
     tokenizer_mix: dict[str, float] = attrs.field(factory=lambda: dict(TOKENIZER_MIX))
     tokenizer_conversations: int = 12000
-    variety: float = 0.5
+    variety: float = 0.7
     processes: int = 2
     step_tokens: int = 1280
     tokens: int = 40_000_000

@@ -25,7 +25,7 @@ def _spelled(rng: random.Random, words: list[str]) -> str:
 
 def repeat(rng: random.Random, split: Split) -> Exchange:
     """Two to six words, unseen ones too, said again."""
-    words = _spelled(rng, _words(rng, split, rng.randint(1, 6), 0.5))
+    words = _spelled(rng, _words(rng, split, rng.randint(1, 6), 0.75))
     return Exchange(
         asked=user(rng.choice(PHRASINGS["repeat"][split]).format(w=words)),
         reply=Reply(reasoning="I say the same words again.", content=words),

@@ -191,7 +191,7 @@ def _result_value(rng: random.Random, split: Split, key: str) -> Any:
 def _result(rng: random.Random, split: Split, call: Call, tool: Tool) -> tuple[str, str, list[str]]:
     """What the tool says, the sentence that passes it on, and the values that the sentence must hold."""
     keys = list(tool.results or ("result",))
-    if split == "train" and rng.random() < 0.3:
+    if split == "train" and rng.random() < 0.4:
         keys = [made_up_word(rng) for _ in range(rng.randint(1, 3))]
     values = {key: _result_value(rng, split, key) for key in keys}
     if rng.random() < 0.25:

@@ -73,50 +73,72 @@ _SYMBOLS: dict[str, list[str]] = {
 
 
 def random_tool(rng: random.Random) -> Tool:
-    """A tool about a random noun, a made-up one half of the time."""
-    noun = made_up_word(rng) if rng.random() < 0.5 else rng.choice(NOUNS)
+    """A tool about a random noun, mostly a made-up one, asked for in a random build of sentence."""
+    noun, other = (_noun(rng) for _ in range(2))
+    verb = made_up_word(rng) if rng.random() < 0.2 else rng.choice(_VERBS)
     kinds = rng.sample(list(_HOLDERS), 2)
     first = Parameter(_parameter_name(rng, kinds[0]), kinds[0])
+    name_ = _function_name(rng, verb, noun, other)
+    topic = f"{noun} {other}" if f"{noun}_{other}" in name_ and rng.random() < 0.5 else noun
+    fields = {"t": topic, "T": _capital(rng, topic), "v": verb, "V": verb.capitalize(), "p": first.name}
+    asked = _question(rng, first, fields)
     parameters: tuple[Parameter, ...] = (first,)
-    in_place = first.holds == "place" and rng.random() < 0.6
-    asked = rng.choice(_RANDOM["asked_place"] if in_place else _RANDOM["asked"])
-    fields = {"noun": noun, "Noun": noun.capitalize() if rng.random() < 0.3 else noun, "p": first.name}
-    asked = asked.format(**fields)
     second = Parameter(_parameter_name(rng, kinds[1]), kinds[1], rng.random() < 0.7)
     if rng.random() < 0.35 and second.name != first.name:
         parameters = (first, second)
         if second.required:
             asked = with_addition(asked, rng.choice(_RANDOM["second"][second.holds]).format(q=second.name))
     described = rng.choice(_RANDOM["described"]).format(**fields)
-    results = tuple(dict.fromkeys((noun, *(rng.choice(NOUNS) for _ in range(rng.randint(0, 2))))))
-    return Tool(_function_name(rng, noun), described, parameters, (asked,), noun, results)
+    results = tuple(dict.fromkeys((noun, *(_noun(rng) for _ in range(rng.randint(0, 2))))))
+    return Tool(name_, described, parameters, (asked,), noun, results)
+
+
+def _noun(rng: random.Random) -> str:
+    return made_up_word(rng) if rng.random() < 0.6 else rng.choice(NOUNS)
+
+
+def _capital(rng: random.Random, text: str) -> str:
+    return text.capitalize() if rng.random() < 0.3 else text
+
+
+def _question(rng: random.Random, parameter: Parameter, fields: dict[str, str]) -> str:
+    """A question with the parameter's value in it, `{name}` standing for the value."""
+    held = "{" + parameter.name + "}"
+    if rng.random() < 0.1:
+        return str(rng.choice(_RANDOM["value_first"]).format(x=held, **fields))
+    head, joint = rng.choice(_RANDOM["heads"]), rng.choice(_RANDOM["joints"][parameter.holds])
+    words = " ".join(part for part in (head.format(**fields), joint.format(**fields), held) if part)
+    return f"{words}{rng.choice(_RANDOM['tails'])}"
 
 
 def with_addition(question: str, addition: str) -> str:
     """The question with more words before its last sign."""
-    bare = question.rstrip("?.")
+    bare = question.rstrip("?.!")
     return f"{bare} {addition}{question[len(bare) :]}"
 
 
 def _parameter_name(rng: random.Random, holds: str) -> str:
-    if rng.random() < 0.25:
-        return made_up_word(rng)
     plain = rng.choice(_HOLDERS[holds])
-    return f"{rng.choice(NOUNS)}_{plain}" if rng.random() < 0.2 else plain
+    other = rng.choice(NOUNS)
+    return rng.choices(
+        (plain, made_up_word(rng), f"{other}_{plain}", f"{plain}_{other}", other), (5, 3, 2, 1, 1)
+    )[0]
 
 
-def _function_name(rng: random.Random, noun: str) -> str:
-    verb = rng.choice(_VERBS)
+def _function_name(rng: random.Random, verb: str, noun: str, other: str) -> str:
+    info = rng.choice(_RANDOM["info"])
     return rng.choices(
         (
             f"{verb}_{noun}",
-            f"{noun}_{rng.choice(('lookup', 'info', 'service', 'finder', 'data'))}",
+            f"{noun}_{info}",
             noun,
             verb + noun.capitalize(),
-            f"{verb}_{rng.choice(NOUNS)}_{noun}",
-            f"{verb}_{made_up_word(rng)}",
+            f"{verb}_{other}_{noun}",
+            f"{verb}_{noun}_{other}",
+            f"{noun}_{other}",
+            f"{verb}_{other}",
         ),
-        (10, 4, 2, 2, 2, 1),
+        (10, 3, 2, 2, 2, 2, 2, 1),
     )[0]
 
 
@@ -185,7 +207,7 @@ def draw(rng: random.Random, split: Split, count: int) -> list[Tool]:
     """`count` tools with different names and topics."""
     chosen: dict[str, Tool] = {}
     while len(chosen) < count:
-        tool = rng.choice(WRITTEN[split]) if split == "heldout" or rng.random() < 0.4 else random_tool(rng)
+        tool = rng.choice(WRITTEN[split]) if split == "heldout" or rng.random() < 0.3 else random_tool(rng)
         if all(tool.topic != other.topic and tool.topic not in other.name for other in chosen.values()):
             chosen.setdefault(tool.name, tool)
     return list(chosen.values())
