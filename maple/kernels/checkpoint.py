@@ -63,7 +63,8 @@ class StoredTensors(Mapping[str, StoredTensor]):
         index = folder / "model.safetensors.index.json"
         if index.exists():
             listed = set(json.loads(index.read_text())["weight_map"].values())
-            names = sorted(name for name in listed if "flashhead" not in name)  # the approximate head of some exports
+            # The approximate head that some exports carry is not ours to use.
+            names = sorted(name for name in listed if "flashhead" not in name)
         else:
             names = ["model.safetensors"]
         for name in names:
@@ -152,15 +153,18 @@ class Reader:
         self.tensors, self.shape, self.threads = tensors, shape, threads
 
     def tensor(self, *names: str) -> StoredTensor:
+        """The tensor under the first of the names that is there."""
         for name in names:
             if name in self.tensors:
                 return self.tensors[name]
         raise KernelError(f"the checkpoint has no {names[0]}")
 
     def floats(self, name: str) -> Floats:
+        """A small tensor as float32, flat."""
         return _floats(self.tensor(name)).reshape(-1)
 
     def find(self, *names: str) -> _Source | None:
+        """A projection under the first of the names that is there."""
         for name in names:
             for spelling in (f"{name}.weight", name):
                 if spelling in self.tensors:
@@ -193,6 +197,7 @@ class Reader:
     # -- parts of a layer
 
     def qkv(self, prefix: str) -> PackedMatrix:
+        """Query, key and value projections, one below the other."""
         s = self.shape
         q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
         packed = PackedMatrix.empty(Kind.TERNARY, q + 2 * kv, s.hidden)
@@ -209,6 +214,7 @@ class Reader:
         return packed
 
     def output(self, prefix: str) -> PackedMatrix:
+        """The attention's output projection."""
         s = self.shape
         source = self._required(f"{prefix}o_proj")
         self._fits(source, 1, s.hidden, s.heads * s.head_dim)
@@ -217,6 +223,7 @@ class Reader:
         return packed
 
     def gate_up(self, prefix: str) -> PackedMatrix:
+        """All experts' gate and up projections, in alternating blocks."""
         s = self.shape
         blocks = block_count(s.expert_width)
         packed = PackedMatrix.empty(Kind.TERNARY, 2 * blocks * BLOCK_ROWS, s.hidden, s.experts)
@@ -233,6 +240,7 @@ class Reader:
         return packed
 
     def down(self, prefix: str) -> PackedMatrix:
+        """All experts' down projections."""
         s = self.shape
         packed = PackedMatrix.empty(Kind.TERNARY, s.hidden, s.expert_width, s.experts)
         self._experts(prefix, "down_proj", packed, 0, 1, s.hidden)
@@ -263,6 +271,7 @@ class Reader:
             raise KernelError(f"{source.tensor.name}: {got} where {count} x {rows} x {cols} was expected")
 
     def layer(self, index: int) -> LayerWeights:
+        """Everything of one layer."""
         prefix, qk = f"model.layers.{index}.", self.shape.qk_norm
         attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
         return LayerWeights(
@@ -280,6 +289,7 @@ class Reader:
     # -- embeddings and head
 
     def dense(self, tensor: StoredTensor, rows: int, dtype: HeadDtype) -> PackedMatrix:
+        """A float matrix of `rows` times the hidden size; `int8` narrows bf16."""
         shape = (rows, self.shape.hidden)
         if tensor.shape != shape:
             raise KernelError(f"{tensor.name}: shape {tensor.shape} where {shape} was expected")
@@ -289,6 +299,7 @@ class Reader:
         return pack_dense(_floats(tensor), shape, Kind.F32, threads=self.threads)
 
     def head(self, dtype: HeadDtype) -> PackedMatrix:
+        """The output head; four-bit weights stay as they are."""
         tensor, shape = self.tensor("lm_head.weight"), (self.shape.vocabulary, self.shape.hidden)
         if tensor.dtype != "U32":
             return self.dense(tensor, shape[0], dtype)
@@ -296,6 +307,7 @@ class Reader:
         return pack_affine4(tensor.data, scales, biases, shape, threads=self.threads)
 
     def embedding(self) -> EmbeddingWeights:
+        """The embeddings, views of the mapped file."""
         tensor = self.tensor("model.word_embeddings.weight", "model.embed_tokens.weight")
         if tensor.dtype != "U32":
             kind = {"BF16": Kind.BF16, "F32": Kind.F32}[tensor.dtype]
