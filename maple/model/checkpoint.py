@@ -14,7 +14,10 @@ from maple.model.fields import PlainConfig
 from maple.model.shards import Shard, TensorInfo, find_shards, read_shard
 from maple.model.spelling import Plan, resolve
 
-__all__ = ["Checkpoint"]
+__all__ = ["PACK_MANIFEST", "Checkpoint"]
+
+PACK_MANIFEST = "maple-pack.json"
+"""What marks a folder in the kernels' own layout."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +36,8 @@ class Checkpoint:
     @classmethod
     def open(cls, folder: pathlib.Path) -> Checkpoint:
         """Check config, files, names, shapes and dtypes; raises `LoadError` naming the first at fault."""
+        if (folder / PACK_MANIFEST).is_file():
+            raise LoadError(f"{folder.name} is packed for the native kernels, which torch does not read")
         fields = read_fields(folder)
         try:
             config = PlainConfig.of(fields)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import sys
 from types import TracebackType
@@ -10,12 +12,13 @@ from typing import IO
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["hold", "is_free"]
+__all__ = ["hold", "hold_temporary", "is_free"]
 
 
 class _Held:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], remove: pathlib.Path | None = None) -> None:
         self._file = file
+        self._remove = remove
 
     def __enter__(self) -> None:
         return None
@@ -23,6 +26,8 @@ class _Held:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._remove is not None:
+            self._remove.unlink(missing_ok=True)
         self._file.close()
 
 
@@ -36,6 +41,17 @@ def hold(path: pathlib.Path) -> _Held:
             file.close()
             raise
     return _Held(file)
+
+
+def hold_temporary(path: pathlib.Path) -> _Held:
+    """As `hold`, and the file is removed at the end."""
+    while True:
+        file = hold(path)._file
+        # Whoever held it before us may have removed it, and then somebody else may hold a newer one.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return _Held(file, path)
+        file.close()
 
 
 def is_free(path: pathlib.Path) -> bool:

@@ -37,6 +37,7 @@ WANTED = (
     "*.jinja",
     "model*.safetensors",
     "model*.index.json",
+    "maple-pack.json",
 )
 UNWANTED = ("*flashhead*", "*/*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -72,15 +72,16 @@ class LoadTracker:
 class ProgressBar:
     """One bar on a terminal, in bytes."""
 
-    def __init__(self, stream: Any = None) -> None:
+    def __init__(self, stream: Any = None, words: str = "Loading Maple") -> None:
         self._stream = stream
+        self._words = words
         self._bar: Any = None
 
     def __call__(self, progress: LoadProgress) -> None:
         """Move the bar; the last call of a load closes it."""
         if self._bar is None:
             self._bar = tqdm(
-                desc="Loading Maple",
+                desc=self._words,
                 total=progress.bytes_total,
                 unit="B",
                 unit_scale=True,
@@ -108,7 +109,7 @@ class ProgressLog:
         self._log.info("model.read" if finished else "model.loading", **attrs.asdict(progress))
 
 
-def progress_reporter(stream: Any = None) -> Callable[[LoadProgress], None]:
-    """A bar if `stream` (standard error) is a terminal, log events otherwise."""
+def progress_reporter(stream: Any = None, words: str = "Loading Maple") -> Callable[[LoadProgress], None]:
+    """A bar headed `words` if `stream` (standard error) is a terminal, log events otherwise."""
     stream = stream or sys.stderr
-    return ProgressBar(stream) if stream.isatty() else ProgressLog()
+    return ProgressBar(stream, words) if stream.isatty() else ProgressLog()
