@@ -9,7 +9,7 @@ import os
 import pathlib
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import platformdirs
 import structlog
@@ -33,7 +33,11 @@ from maple.store import SCHEME, ResponseStore
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 if TYPE_CHECKING:
+    from maple.engine.native_loader import KernelOptions
+    from maple.engine.runner import Loader
+    from maple.kernels.native import ActivationMode
     from maple.model.load import LoadOptions
+    from maple.native.load import NativeSource
 
 log = structlog.get_logger(__name__)
 
@@ -99,11 +103,50 @@ def build_engine(settings: Settings) -> Engine:
         return ScriptedEngine(
             read_script(settings.scripted), served=scripted_served(DEMO_FOLDER), limits=limits
         )
-    from maple.engine.runner import torch_loader  # noqa: PLC0415 -- only where a model is wanted
-    from maple.engine.worker import ThreadedEngine  # noqa: PLC0415
+    from maple.engine.worker import ThreadedEngine  # noqa: PLC0415 -- only where a model is wanted
 
-    return ThreadedEngine(
-        torch_loader(lambda: load_options(settings), threads=settings.torch_threads), limits=limits
+    return ThreadedEngine(model_loader(settings), limits=limits)
+
+
+def model_loader(settings: Settings) -> Loader:
+    """The native kernels' loader, or torch's where they are missing or another device or type is wanted."""
+    from maple.engine.choose import Wishes, choose_loader  # noqa: PLC0415 -- only where a model is wanted
+    from maple.engine.native_loader import native_loader  # noqa: PLC0415
+    from maple.engine.runner import torch_loader  # noqa: PLC0415
+
+    def torch() -> Loader:
+        return torch_loader(lambda: load_options(settings), threads=settings.torch_threads)
+
+    def native() -> Loader:
+        return native_loader(native_source(settings), kernel_options(settings), otherwise=torch)
+
+    wishes = Wishes(device=settings.device, dtype=settings.dtype, pack_experts=settings.pack_experts)
+    return choose_loader(wishes, native=native, torch=torch)
+
+
+def native_source(settings: Settings) -> NativeSource:
+    """What the native loader is told to load."""
+    from maple.native.load import NativeSource  # noqa: PLC0415
+
+    return NativeSource(
+        source=str(model_source(settings)),
+        revision=settings.revision,
+        head_dtype=settings.head_dtype,
+        cache_dir=settings.cache_dir or platformdirs.user_cache_path("maple"),
+        preload=settings.preload,
+    )
+
+
+def kernel_options(settings: Settings) -> KernelOptions:
+    """How the native kernels are to run."""
+    from maple.engine.native_loader import KernelOptions, kv_dtype  # noqa: PLC0415
+
+    return KernelOptions(
+        activations=cast("ActivationMode", settings.activations),
+        kv_dtype=kv_dtype(settings.kv_dtype),
+        threads=settings.torch_threads,
+        kv_cache_mb=settings.kv_cache_mb,
+        slots=settings.max_batch,
     )
 
 

@@ -132,7 +132,7 @@ class Settings:
     api_level: str = setting(
         "reference", "reference, or extended once it is built", kind="choice", choices=("reference",)
     )
-    max_batch: int = setting(1, "sequences that generate at a time", kind="integer", low=1, high=1)
+    max_batch: int = setting(1, "sequences that generate at a time", kind="integer", low=1, high=32)
     max_queue_depth: int = setting(16, "requests that may wait", kind="integer", low=0)
     queue_timeout: float = setting(600.0, "seconds a request may wait for its slot", kind="number", low=0)
     kv_cache_mb: int | None = setting(

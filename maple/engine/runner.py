@@ -32,6 +32,7 @@ __all__ = [
     "Runner",
     "SequenceSlice",
     "physical_cores",
+    "read_tokenizer",
     "torch_loader",
 ]
 
@@ -141,7 +142,7 @@ def torch_loader(options: Callable[[], LoadOptions], *, threads: int = 0) -> Loa
 
 
 def _describe(runner: Runner, loaded: LoadedModel, seconds: float) -> LoadedEngine:
-    token_bytes = TokenBytes(_read_tokenizer(loaded.folder))
+    token_bytes = TokenBytes(read_tokenizer(loaded.folder))
     ids = token_bytes.ids()
     ids = ids[ids < loaded.config.vocab_size]
     served = Served(
@@ -160,7 +161,8 @@ def _describe(runner: Runner, loaded: LoadedModel, seconds: float) -> LoadedEngi
     )
 
 
-def _read_tokenizer(folder: pathlib.Path) -> tokenizers.Tokenizer:
+def read_tokenizer(folder: pathlib.Path) -> tokenizers.Tokenizer:
+    """The folder's tokenizer.json; raises ModelFailed."""
     try:
         return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the library raises bare Exception, whatever is wrong with the file

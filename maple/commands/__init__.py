@@ -1,0 +1,1 @@
+"""The commands beside `serve`, one file each."""

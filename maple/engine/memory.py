@@ -1,0 +1,47 @@
+"""How much memory there is, as far as the system tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+
+__all__ = ["available_bytes", "total_bytes"]
+
+_CGROUP = pathlib.Path("/sys/fs/cgroup")
+
+
+def total_bytes() -> int:
+    """Memory of the machine, or of the container where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _cgroup_number("memory.max")
+    return total if limit is None else min(total, limit)
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping; files that are only cached count as free."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) << 10
+    limit, used = _cgroup_number("memory.max"), _cgroup_number("memory.current")
+    if limit is None or used is None:
+        return free
+    return max(0, min(free, limit - used + _cgroup_file_bytes()))
+
+
+def _cgroup_number(name: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int((_CGROUP / name).read_text())
+    return None
+
+
+def _cgroup_file_bytes() -> int:
+    """Bytes of files that the container's memory holds and would give up."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (_CGROUP / "memory.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "inactive_file":
+                return int(value)
+    return 0

@@ -1,0 +1,1 @@
+"""Checkpoints in the kernels' own layout, packed once, then mapped; without torch and Transformers."""

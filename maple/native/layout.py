@@ -1,0 +1,291 @@
+"""What a pack holds: every tensor of a Maple in the form that the kernels read, in the order of the file."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from maple.kernels import (
+    EmbeddingWeights,
+    Kind,
+    LayerWeights,
+    ModelShape,
+    ModelWeights,
+    PackedMatrix,
+    Place,
+    pack_affine4,
+    pack_dense,
+    pack_ternary,
+)
+from maple.kernels.native import SWIGLU_LIMIT
+from maple.kernels.packing import BLOCK_ROWS, GROUP, block_count, matrix_bytes
+from maple.model.errors import LoadError
+from maple.model.fields import FULL, PlainConfig
+from maple.model.slots import Slot, model_slots
+from maple.model.spelling import Affine, Dense, Plan
+
+__all__ = ["FORMAT", "Forms", "Layout", "MatrixForm", "Part", "fingerprint", "model_shape"]
+
+FORMAT = 1
+"""Version of a pack's files and names; `fingerprint` covers the bytes of its matrices."""
+
+Array = npt.NDArray[Any]
+_NUMBERS: Mapping[str, npt.DTypeLike] = {
+    "F32": np.float32,
+    "BF16": np.uint16,
+    "U32": np.uint32,
+    "U8": np.uint8,
+}
+_STORED = {"BF16": Kind.BF16, "F32": Kind.F32}
+
+
+@attrs.frozen(kw_only=True)
+class Forms:
+    """How those tensors are held that a checkpoint or a setting may hold in different ways."""
+
+    router: Kind
+    embedding: Kind
+    head: Kind
+
+    @classmethod
+    def of(cls, plan: Plan, head_dtype: str) -> Forms:
+        """As a checkpoint stores them; `head_dtype` int8 narrows a head that is stored in bf16.
+
+        Raises `LoadError` for a form that the kernels do not read.
+        """
+        stored = {slot.name: _stored(plan, slot) for slot in plan.sources if _is_plain(slot)}
+        head = stored["lm_head"]
+        if head is Kind.BF16 and head_dtype == "int8":
+            head = Kind.INT8
+        routers = {kind for name, kind in stored.items() if name.endswith(".mlp.gate")}
+        router = Kind.F32 if Kind.F32 in routers else Kind.BF16
+        if len(routers) > 1:
+            raise LoadError("the routers of the layers are of different dtypes")
+        return cls(router=router, embedding=stored["model.word_embeddings"], head=head)
+
+    @classmethod
+    def from_names(cls, names: object) -> Forms:
+        """From a manifest's `forms`; raises `LoadError`."""
+        fields = [field.name for field in attrs.fields(cls)]
+        if not isinstance(names, dict) or sorted(names) != sorted(fields):
+            raise LoadError("the pack's manifest does not say how its tensors are held")
+        if not all(name in Kind.__members__ for name in names.values()):
+            raise LoadError("the pack's manifest names a kind of tensor that is not known")
+        return cls(**{field: Kind[name] for field, name in names.items()})
+
+    def names(self) -> dict[str, str]:
+        """For a manifest."""
+        return {field.name: getattr(self, field.name).name for field in attrs.fields(type(self))}
+
+
+def _is_plain(slot: Slot) -> bool:
+    return slot.kind == "table" or slot.name.endswith(".mlp.gate")
+
+
+def _stored(plan: Plan, slot: Slot) -> Kind:
+    source = plan.sources[slot]
+    if isinstance(source, Affine):
+        if source.scales.dtype != "BF16" or source.scales.shape[-1] * GROUP != slot.shape[-1]:
+            raise LoadError(f"tensor {source.weight.name} is not in groups of {GROUP} with bf16 scales")
+        return Kind.AFFINE4
+    if not isinstance(source, Dense) or source.weight.dtype not in _STORED:
+        raise LoadError(f"tensor {slot.name}.weight is neither bf16, float32 nor 4-bit")
+    return _STORED[source.weight.dtype]
+
+
+@attrs.frozen(kw_only=True)
+class MatrixForm:
+    """A packed matrix: its kind and size, `count` of them in a row."""
+
+    kind: Kind
+    rows: int
+    cols: int
+    count: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return matrix_bytes(self.kind, self.rows, self.cols) * self.count
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """One tensor of a pack; `matrix` where its bytes are a packed matrix, `slots` what it was made from."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    slots: tuple[str, ...]
+    matrix: MatrixForm | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        return math.prod(self.shape) * np.dtype(_NUMBERS[self.dtype]).itemsize
+
+    def view(self, data: Array) -> Array:
+        """The part's bytes as its numbers in its shape."""
+        return data.view(np.uint8).reshape(-1).view(np.dtype(_NUMBERS[self.dtype])).reshape(self.shape)
+
+
+class Layout:
+    """The parts of a model of one shape, by name, in the order of the file.
+
+    Matrices come first, so that all of them are aligned without padding: their sizes are multiples of 64.
+    """
+
+    def __init__(self, config: PlainConfig, forms: Forms) -> None:
+        self.shape = model_shape(config)
+        self.forms = forms
+        slots = {slot.name for slot in model_slots(config)}
+        parts = [*self._matrices(), *self._tables(), *self._norms(), *self._table_scales()]
+        self.parts = {part.name: part for part in parts}
+        made = {slot for part in parts for slot in part.slots}
+        if made != slots:
+            raise LoadError(f"the kernels know no {min(made ^ slots)}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.nbytes for part in self.parts.values())
+
+    def bind(self, arrays: Mapping[str, Array]) -> ModelWeights:
+        """The kernels' weights over arrays by part; their memory is kept alive."""
+        norms = {name: part.view(arrays[name]) for name, part in self.parts.items() if part.dtype == "F32"}
+        layers = [self._layer(f"layers.{i}.", norms, arrays) for i in range(self.shape.layers)]
+        return ModelWeights(
+            embedding=EmbeddingWeights(
+                kind=self.forms.embedding,
+                data=arrays["embedding"],
+                scales=arrays.get("embedding.scales"),
+                biases=arrays.get("embedding.biases"),
+            ),
+            layers=tuple(layers),
+            final_norm=norms["norm"],
+            head=self._packed("head", arrays),
+        )
+
+    def _layer(self, at: str, norms: Mapping[str, Array], arrays: Mapping[str, Array]) -> LayerWeights:
+        return LayerWeights(
+            attention_norm=norms[f"{at}attention_norm"],
+            mlp_norm=norms[f"{at}mlp_norm"],
+            q_norm=norms[f"{at}q_norm"],
+            k_norm=norms[f"{at}k_norm"],
+            qkv=self._packed(f"{at}qkv", arrays),
+            output=self._packed(f"{at}output", arrays),
+            router=self._packed(f"{at}router", arrays),
+            gate_up=self._packed(f"{at}gate_up", arrays),
+            down=self._packed(f"{at}down", arrays),
+        )
+
+    def _packed(self, name: str, arrays: Mapping[str, Array]) -> PackedMatrix:
+        form = self.parts[name].matrix
+        if form is None:
+            raise KeyError(name)
+        return PackedMatrix(
+            kind=form.kind, rows=form.rows, cols=form.cols, count=form.count, data=arrays[name]
+        )
+
+    def _matrices(self) -> Iterator[Part]:
+        s = self.shape
+        queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
+        both = 2 * block_count(s.expert_width) * BLOCK_ROWS
+        for i in range(s.layers):
+            at, model = f"layers.{i}.", f"model.layers.{i}."
+            attention = f"{model}self_attn."
+            experts = f"{model}mlp.experts."
+            projections = tuple(f"{attention}{name}_proj" for name in "qkv")
+            router = MatrixForm(kind=self.forms.router, rows=s.experts, cols=s.hidden)
+            yield _matrix(f"{at}router", router, f"{model}mlp.gate")
+            yield _matrix(f"{at}qkv", _ternary(queries + 2 * keys, s.hidden), *projections)
+            yield _matrix(f"{at}output", _ternary(s.hidden, queries), f"{attention}o_proj")
+            gate_up = _ternary(both, s.hidden, s.experts)
+            yield _matrix(f"{at}gate_up", gate_up, f"{experts}gate", f"{experts}up")
+            yield _matrix(f"{at}down", _ternary(s.hidden, s.expert_width, s.experts), f"{experts}down")
+        head = MatrixForm(kind=self.forms.head, rows=s.vocabulary, cols=s.hidden)
+        yield _matrix("head", head, "lm_head")
+
+    def _tables(self) -> Iterator[Part]:
+        s, kind = self.shape, self.forms.embedding
+        dtype, last = {
+            Kind.AFFINE4: ("U32", s.hidden // 8),
+            Kind.BF16: ("BF16", s.hidden),
+            Kind.F32: ("F32", s.hidden),
+        }[kind]
+        slots = ("model.word_embeddings",)
+        yield Part(name="embedding", dtype=dtype, shape=(s.vocabulary, last), slots=slots)
+
+    def _norms(self) -> Iterator[Part]:
+        s = self.shape
+        for i in range(s.layers):
+            model = f"model.layers.{i}."
+            for name, slot, size in (
+                ("attention_norm", "input_layernorm", s.hidden),
+                ("mlp_norm", "post_attention_layernorm", s.hidden),
+                ("q_norm", "self_attn.q_norm", s.head_dim),
+                ("k_norm", "self_attn.k_norm", s.head_dim),
+            ):
+                yield Part(name=f"layers.{i}.{name}", dtype="F32", shape=(size,), slots=(f"{model}{slot}",))
+        yield Part(name="norm", dtype="F32", shape=(s.hidden,), slots=("model.norm",))
+
+    def _table_scales(self) -> Iterator[Part]:
+        s = self.shape
+        if self.forms.embedding is Kind.AFFINE4:
+            for name in ("scales", "biases"):
+                shape = (s.vocabulary, s.hidden // GROUP)
+                yield Part(name=f"embedding.{name}", dtype="BF16", shape=shape, slots=())
+
+
+def _ternary(rows: int, cols: int, count: int = 1) -> MatrixForm:
+    return MatrixForm(kind=Kind.TERNARY, rows=rows, cols=cols, count=count)
+
+
+def _matrix(name: str, form: MatrixForm, *slots: str) -> Part:
+    return Part(name=name, dtype="U8", shape=(form.nbytes,), slots=slots, matrix=form)
+
+
+def model_shape(config: PlainConfig) -> ModelShape:
+    """The kernels' geometry; raises `LoadError` for a Maple that they do not compute."""
+    if config.swiglu_limit != SWIGLU_LIMIT:
+        raise LoadError(f"swiglu_limit {config.swiglu_limit} is not the kernels' {SWIGLU_LIMIT}")
+    return ModelShape(
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        rotary_dim=config.rotary_dim,
+        window=config.sliding_window,
+        experts=config.num_experts,
+        experts_per_token=config.num_experts_per_tok,
+        expert_width=config.moe_intermediate_size,
+        vocabulary=config.vocab_size,
+        full_layers=tuple(kind == FULL for kind in config.layer_types),
+        eps=config.rms_norm_eps,
+        rope_theta=config.rope_theta,
+    )
+
+
+@functools.cache
+def fingerprint() -> str:
+    """A hash over small matrices packed in every kind: it changes whenever the layout of any does."""
+    rows, cols = 2 * BLOCK_ROWS + 8, 3 * GROUP
+    place = np.arange(rows * cols)
+    bits = np.where(place % 3 == 0, 0, 0x3F80 | (place % 2) << 15).astype(np.uint16)
+    dense = (0x3F80 | place % 128).astype(np.uint16)
+    words = np.arange(rows * cols // 8, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    scales = dense[: rows * cols // GROUP]
+    ternary = PackedMatrix.empty(Kind.TERNARY, rows, cols)
+    pack_ternary(bits, (1, rows, cols), Place(into=ternary))
+    packed = [ternary, pack_affine4(words, scales, scales, (rows, cols))]
+    packed += [pack_dense(dense, (rows, cols), kind) for kind in (Kind.INT8, Kind.BF16, Kind.F32)]
+    digest = hashlib.sha256()
+    for matrix in packed:
+        digest.update(matrix.data.data)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,121 @@
+"""`maple pack`: a checkpoint of any spelling becomes a folder that is mapped instead of packed."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from maple.model.checkpoint import PACK_MANIFEST, Checkpoint
+from maple.model.errors import LoadError
+from maple.model.filelock import hold_temporary
+from maple.model.progress import LoadProgress, LoadTracker
+from maple.model.shards import read_json
+from maple.model.store import checkpoint_key, sync
+from maple.native.layout import FORMAT, Forms, Layout, fingerprint
+from maple.native.load import locate
+from maple.native.packfile import is_pack, write_pack
+from maple.native.parts import packed_parts
+
+__all__ = ["PackReport", "pack"]
+
+_COPIED = ("config.json", "generation_config.json", "tokenizer*.json", "*.jinja")
+
+
+@attrs.frozen(kw_only=True)
+class PackReport:
+    """What became of it: ``written`` is false where the same pack was there already."""
+
+    folder: pathlib.Path
+    bytes: int
+    written: bool
+
+
+def pack(
+    source: str,
+    destination: pathlib.Path,
+    *,
+    revision: str = "main",
+    head_dtype: str = "auto",
+    threads: int = 1,
+    replace: bool = False,
+    progress: Callable[[LoadProgress], None],
+    cancelled: Callable[[], bool],
+) -> PackReport:
+    """Pack `source`, a folder or hub id, into the folder `destination`.
+
+    The folder appears whole or not at all: it is written beside its place, synced and renamed, and what a
+    killed run left is removed by the next. A pack of the same files is left as it is; `replace` allows
+    another pack to be there. Memory holds one layer's largest tensor. Raises `LoadError` and OSError.
+    """
+    folder = locate(source, revision, cancelled)
+    if is_pack(folder):
+        raise LoadError(f"{folder.name} is a pack already")
+    checkpoint = Checkpoint.open(folder)
+    layout = Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
+    key = checkpoint_key(checkpoint.shards, "native", FORMAT, fingerprint(), layout.forms.names())
+    destination = destination.absolute()
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with _workspace(destination) as workspace:
+        if _holds(destination, key):
+            return PackReport(folder=destination, bytes=layout.nbytes, written=False)
+        _require_place(destination, layout.nbytes, replace=replace)
+        tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
+        _copy_texts(folder, workspace)
+        parts = packed_parts(checkpoint, layout, tracker, threads=threads)
+        write_pack(workspace, layout, parts, {"source": folder.name, "key": key})
+        _publish(workspace, destination)
+    return PackReport(folder=destination, bytes=layout.nbytes, written=True)
+
+
+@contextlib.contextmanager
+def _workspace(destination: pathlib.Path) -> Iterator[pathlib.Path]:
+    """An empty folder beside the destination; whoever packs to the same place meanwhile waits."""
+    with hold_temporary(destination.with_name(f".{destination.name}.lock")):
+        workspace = destination.with_name(f".{destination.name}.packing")
+        shutil.rmtree(workspace, ignore_errors=True)
+        workspace.mkdir()
+        try:
+            yield workspace
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _holds(destination: pathlib.Path, key: str) -> bool:
+    return is_pack(destination) and read_json(destination / PACK_MANIFEST).get("key") == key
+
+
+def _require_place(destination: pathlib.Path, size: int, *, replace: bool) -> None:
+    if destination.exists() and not destination.is_dir():
+        raise LoadError(f"{destination.name} is a file, where a folder is to be written")
+    if destination.is_dir() and any(destination.iterdir()):
+        if not is_pack(destination):
+            raise LoadError(f"{destination.name} holds other files: name a new folder")
+        if not replace:
+            raise LoadError(f"{destination.name} is a pack of something else: --force replaces it")
+    free = shutil.disk_usage(destination.parent).free
+    if size > free:
+        raise LoadError(f"the pack needs {size / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free")
+
+
+def _copy_texts(folder: pathlib.Path, workspace: pathlib.Path) -> None:
+    for pattern in _COPIED:
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file():
+                shutil.copyfile(path, workspace / path.name)
+                sync(workspace / path.name)
+
+
+def _publish(workspace: pathlib.Path, destination: pathlib.Path) -> None:
+    if destination.is_dir() and any(destination.iterdir()):
+        replaced = workspace.with_suffix(".replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
+        destination.rename(replaced)
+        workspace.rename(destination)
+        shutil.rmtree(replaced, ignore_errors=True)
+    else:
+        workspace.rename(destination)
+    sync(destination.parent)

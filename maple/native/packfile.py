@@ -1,0 +1,126 @@
+"""A pack on the disk: one safetensors file in the kernels' layout, and a manifest beside it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from maple.kernels import ModelWeights
+from maple.kernels.checkpoint import StoredTensors
+from maple.model.checkpoint import PACK_MANIFEST
+from maple.model.errors import LoadError
+from maple.model.fields import PlainConfig
+from maple.model.shards import SINGLE, read_json, read_shard
+from maple.model.store import sync
+from maple.native.layout import FORMAT, Forms, Layout, fingerprint
+
+__all__ = ["PACK_MANIFEST", "Pack", "is_pack", "write_pack"]
+
+_PAGE = 4096
+
+Array = npt.NDArray[Any]
+
+
+def is_pack(folder: pathlib.Path) -> bool:
+    """Whether a folder says that it is a pack."""
+    return (folder / PACK_MANIFEST).is_file()
+
+
+def write_pack(
+    folder: pathlib.Path, layout: Layout, parts: Iterable[tuple[str, Array]], source: Mapping[str, str]
+) -> None:
+    """Write the file and the manifest of a pack into `folder` and wait until they are on the disk.
+
+    `parts` come in the layout's order and are written as they come; `source` says in the manifest what the
+    pack was made from. Raises OSError.
+    """
+    path = folder / SINGLE
+    with path.open("wb") as file:
+        file.write(_header(layout))
+        for (name, array), part in zip(parts, layout.parts.values(), strict=True):
+            if name != part.name or array.nbytes != part.nbytes:
+                raise ValueError(f"part {name} of {array.nbytes} bytes is not {part.name} of {part.nbytes}")
+            file.write(np.ascontiguousarray(array).data)
+    sync(path)
+    shard = read_shard(path)
+    manifest = {
+        "format": FORMAT,
+        "layout": fingerprint(),
+        "forms": layout.forms.names(),
+        "files": {SINGLE: {"size": shard.size, "header_sha256": shard.header_sha256}},
+        **source,
+    }
+    (folder / PACK_MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    sync(folder / PACK_MANIFEST)
+    sync(folder)
+
+
+def _header(layout: Layout) -> bytes:
+    """A safetensors header, padded so that the tensors begin on a page."""
+    entries: dict[str, object] = {"__metadata__": {"format": "maple-pack"}}
+    at = 0
+    for part in layout.parts.values():
+        entries[part.name] = {
+            "dtype": part.dtype,
+            "shape": part.shape,
+            "data_offsets": [at, at + part.nbytes],
+        }
+        at += part.nbytes
+    text = json.dumps(entries).encode()
+    text += b" " * (-(len(text) + 8) % _PAGE)
+    return len(text).to_bytes(8, "little") + text
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Pack:
+    """A pack, mapped: its layout and the bytes of its parts."""
+
+    path: pathlib.Path
+    layout: Layout
+    arrays: Mapping[str, Array]
+
+    @classmethod
+    def open(cls, folder: pathlib.Path, config: PlainConfig) -> Pack:
+        """Map the pack in `folder` of a model with that config; reads no weights.
+
+        Raises `LoadError` for one of another format or layout, and for a file that is not the one written.
+        """
+        manifest = read_json(folder / PACK_MANIFEST)
+        if manifest.get("format") != FORMAT or manifest.get("layout") != fingerprint():
+            raise LoadError(
+                f"{folder.name} was packed for other kernels than these: pack its checkpoint again"
+            )
+        layout = Layout(config, Forms.from_names(manifest.get("forms")))
+        _check_file(folder, layout, manifest.get("files"))
+        tensors = StoredTensors(folder)
+        return cls(
+            path=folder / SINGLE, layout=layout, arrays={name: tensors[name].data for name in layout.parts}
+        )
+
+    def bind(self) -> ModelWeights:
+        """The kernels' weights; they keep the mapping alive."""
+        return self.layout.bind(self.arrays)
+
+
+def _check_file(folder: pathlib.Path, layout: Layout, files: object) -> None:
+    if not (folder / SINGLE).is_file():
+        raise LoadError(f"{folder.name} holds no {SINGLE}")
+    shard = read_shard(folder / SINGLE)
+    if files != {SINGLE: {"size": shard.size, "header_sha256": shard.header_sha256}}:
+        raise LoadError(f"{SINGLE} of {folder.name} is not the file that was packed")
+    for name, part in layout.parts.items():
+        found = shard.tensors.get(name)
+        if found is None:
+            raise LoadError(f"tensor {name} is missing")
+        if (found.dtype, found.shape) != (part.dtype, part.shape):
+            raise LoadError(
+                f"tensor {name} has shape {list(found.shape)} where {list(part.shape)} was expected"
+            )
+    if surplus := shard.tensors.keys() - layout.parts.keys():
+        raise LoadError(f"tensor {min(surplus)} is not part of a Maple of this shape")

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import structlog
+
+from maple.engine import choose as module
+from maple.engine.choose import Wishes, choose, choose_loader
+from maple.kernels import KernelInfo, Unavailable
+
+KERNELS = KernelInfo(library=pathlib.Path("lib.so"), paths=("scalar",))
+MISSING = Unavailable("the kernels are not built")
+
+
+@pytest.fixture(autouse=True)
+def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has, the tests say it has none."""
+    monkeypatch.setattr(module, "_ACCELERATORS", ())
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        Wishes(device="cuda"),
+        Wishes(device="mps"),
+        Wishes(dtype="float32"),
+        Wishes(device="cpu", pack_experts="false"),
+    ],
+)
+@pytest.mark.parametrize("kernels", [KERNELS, MISSING])
+def test_torch_serves_what_only_it_can(wishes: Wishes, kernels: Any) -> None:
+    """Another device or type, or dense experts, are torch's; then nothing is missing."""
+    choice = choose(wishes, kernels)
+    assert (choice.path, choice.reason) == ("torch", "")
+
+
+@pytest.mark.parametrize("wishes", [Wishes(), Wishes(device="cpu"), Wishes(pack_experts="true")])
+def test_the_kernels_serve_the_rest(wishes: Wishes) -> None:
+    assert choose(wishes, KERNELS).path == "native"
+
+
+def test_an_accelerator_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """Where an accelerator's driver is, torch decides, unless the CPU is asked for."""
+    monkeypatch.setattr(module, "_ACCELERATORS", (str(tmp_path),))
+    assert choose(Wishes(), KERNELS).path == "torch"
+    assert choose(Wishes(device="cpu"), KERNELS).path == "native"
+
+
+def test_missing_kernels_are_one_line_with_a_way_out() -> None:
+    """The line says why they are missing, what is lost and what to do; it is logged once."""
+    chosen: list[Any] = []
+    torch: Any = object()
+    with structlog.testing.capture_logs() as lines:
+        chosen.append(
+            choose_loader(
+                Wishes(), native=lambda: pytest.fail("native"), torch=lambda: torch, kernels=MISSING
+            )
+        )
+    assert chosen == [torch]
+    (line,) = lines
+    assert line["event"] == "engine.kernels_missing"
+    assert line["reason"] == "the kernels are not built"
+    assert "slower" in line["advice"]
+    assert "maple.kernels.build" in line["advice"]
+
+
+def test_nothing_is_said_when_nothing_is_missing() -> None:
+    native: Any = object()
+    with structlog.testing.capture_logs() as lines:
+        assert (
+            choose_loader(
+                Wishes(), native=lambda: native, torch=lambda: pytest.fail("torch"), kernels=KERNELS
+            )
+            is native
+        )
+    assert lines == []
+
+
+def test_choosing_imports_no_torch() -> None:
+    """A server's start does not wait for torch to learn that it is not needed."""
+    code = "import sys, maple.engine.choose, maple.engine.native_loader; sys.exit('torch' in sys.modules)"
+    root = pathlib.Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
