@@ -10,7 +10,7 @@ namespace avx2 {
 
 const KernelTable* avx2_table() {
   using namespace avx2;
-  static const KernelTable table{"avx2", matmul, gate_up, rms_norm, quantize, softmax, append, attend};
+  static const KernelTable table{"avx2", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
   return &table;
 }
 

@@ -10,7 +10,7 @@ namespace avx512 {
 
 const KernelTable* avx512_table() {
   using namespace avx512;
-  static const KernelTable table{"avx512", matmul, gate_up, rms_norm, quantize, softmax, append, attend};
+  static const KernelTable table{"avx512", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
   return &table;
 }
 

@@ -11,7 +11,7 @@ namespace avxvnni {
 
 const KernelTable* avxvnni_table() {
   using namespace avxvnni;
-  static const KernelTable table{"avxvnni", matmul, gate_up, rms_norm, quantize, softmax, append, attend};
+  static const KernelTable table{"avxvnni", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
   return &table;
 }
 

@@ -9,7 +9,7 @@ namespace scalar {
 
 const KernelTable* scalar_table() {
   using namespace scalar;
-  static const KernelTable table{"scalar", matmul, gate_up, rms_norm, quantize, softmax, append, attend};
+  static const KernelTable table{"scalar", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
   return &table;
 }
 

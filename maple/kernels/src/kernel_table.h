@@ -11,6 +11,7 @@ namespace maple {
 
 constexpr int kBlockRows = 16;   // rows interleaved in a weight block
 constexpr int kKvTokens = 64;    // tokens in a KV block
+constexpr int kWordTile = 8;     // rows of a word tile; tiles start at multiples of it
 constexpr int kGroup = 64;       // columns that share a scale and bias in the affine 4-bit kind
 
 enum WeightKind : int32_t { kTernary = 0, kAffine4 = 1, kInt8 = 2, kBf16 = 3, kF32 = 4 };
@@ -22,6 +23,7 @@ enum KvKind : int32_t { kKvF32 = 0, kKvF16 = 1, kKvBf16 = 2, kKvInt8 = 3 };
 struct Row {
   const float* f32;
   const int8_t* limbs;
+  const int16_t* words;     // 128 * hi + lo as the affine 4-bit kind takes it, see word_tile
   float scale;              // NaN where the input was not finite: every product of the row is then NaN
   int32_t sum, sum_hi;      // of the integers, and of their hi limbs, over all columns
 };
@@ -40,6 +42,7 @@ struct Matrix {
   int32_t kind;
   int32_t padded_cols;  // a multiple of 16, or of 128 for affine4
   size_t block_bytes;
+  const float* units = nullptr;   // affine4: per row 1.5 * 2^23 times the grid step of its weights (affine4_units)
   const uint8_t* next = nullptr;  // what the thread reads after its range of blocks, if that does not follow in memory
 };
 
@@ -76,6 +79,9 @@ struct KernelTable {
                   float* const* hidden, float clamp);
   void (*rms_norm)(const float* x, const float* weight, int n, int padded, float eps, float* out);
   void (*quantize)(const float* x, int padded, int limbs, int8_t* out, Row* row);
+  // The integers of up to kWordTile quantised rows as 16-bit words, side by side so that one pointer serves them all: for
+  // each 128 columns and quarter q, row by row, the pairs (16q + i, 64 + 16q + i). The first row keeps the tile.
+  void (*word_tile)(Row* rows, int count, int padded, int limbs, int16_t* out);
   void (*softmax)(float* x, int n);
   void (*append)(KvTile tile, uint8_t* data, int slot, const float* k, const float* v);
   void (*attend)(const Attention& a);
@@ -97,6 +103,7 @@ inline size_t attention_scratch(int heads, int dim) {
 
 int padded_columns(int32_t kind, int cols);
 size_t affine4_row_bytes(int cols);
+bool affine4_units(const Matrix& matrix, int rows, float* units);  // false where weights are beyond all reason
 size_t matrix_block_bytes(int32_t kind, int cols);
 
 const KernelTable* avx512_table();

@@ -283,6 +283,10 @@ void Model::head(const maple_slice* slices, int count, float* logits) {
       logits_list_[wanted] = logits + static_cast<size_t>(wanted) * vocabulary_;
       ++wanted;
     }
+  if (head_.kind == kAffine4 && config_.activations != kActFp32)
+    for (int t = 0; t < wanted; t += kWordTile)
+      kernels_->word_tile(&rows_[t], std::min(kWordTile, wanted - t), hidden_, config_.activations,
+                          words_ + static_cast<size_t>(t) * hidden_);
   if (wanted) multiply(head_, config_.vocabulary, row_list_.data(), wanted, {logits_list_.data(), nullptr});
 }
 

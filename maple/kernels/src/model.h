@@ -66,6 +66,7 @@ class Model {
   maple_embedding embedding_;
   std::vector<float> final_norm_;
   Matrix head_;
+  std::vector<float> head_units_;
   Pool pool_;
 
   // Widths rounded up to whole blocks or groups.
@@ -83,6 +84,7 @@ class Model {
   std::vector<AttentionRun> runs_;
   Pages arena_;
   float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_, *attention_scratch_;
+  int16_t* words_;
   int8_t *limbs_, *attention_limbs_, *hidden_limbs_;
   size_t attention_scratch_floats_;
   std::vector<Row> rows_, attention_rows_, hidden_row_;

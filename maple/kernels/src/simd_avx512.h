@@ -89,4 +89,12 @@ typedef F Table;  // sixteen floats to look up; an index's upper bits are ignore
 static inline Table table_at(const float* p) { return f_load(p); }
 static inline F f_lookup(Table table, I index) { return _mm512_permutexvar_ps(index, table); }
 
+#define MAPLE_WORD_TABLES
+static inline I i_or(I a, I b) { return _mm512_or_si512(a, b); }
+static inline I i_lookup_words(I table, I index) { return _mm512_permutexvar_epi16(index, table); }
+static inline I i_dot_words(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
+static inline void i_store_low_words(int16_t* p, I a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+}
+
 #define UNROLL _Pragma("GCC unroll 32")
