@@ -56,7 +56,7 @@ def test_headers_that_do_not_come_are_waited_for_so_long(serve: Serve, sent: byt
     with server.send(sent) as raw:
         started = time.monotonic()
         assert server.read_to_end(raw) == b""
-        assert 0.1 < time.monotonic() - started < 2
+        assert 0.1 < time.monotonic() - started < 10
     assert_unharmed(server)
 
 
@@ -71,7 +71,7 @@ def test_a_header_that_drips_gets_no_more_time(serve: Serve) -> None:
                 raw.sendall(b"X: y\r\n")
                 closed = raw.recv(1) == b""
         assert closed
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5
     assert_unharmed(server)
 
 
@@ -83,7 +83,7 @@ def test_an_idle_connection_is_kept_for_longer_than_headers_may_take(serve: Serv
         assert server.read_answer(raw).status == 200
         started = time.monotonic()
         assert raw.recv(1) == b""
-        assert 0.25 < time.monotonic() - started < 2
+        assert 0.25 < time.monotonic() - started < 10
 
 
 def test_slow_headers_of_a_later_request_are_slow_headers(serve: Serve) -> None:
@@ -115,7 +115,7 @@ def test_a_slow_body_is_answered_and_closed(serve: Serve) -> None:
         answer = server.read_answer(raw)
         assert (answer.status, answer.error["code"]) == (408, "request_timeout")
         assert answer.headers["Connection"] == "close"
-        assert 0.15 < time.monotonic() - started < 2
+        assert 0.15 < time.monotonic() - started < 10
         raw.sendall(b" " * 100)
         assert raw.recv(1) == b""
     assert_unharmed(server)
@@ -356,15 +356,15 @@ def test_a_client_that_stops_reading_is_dropped(serve: Serve, stream: bool) -> N
 
 def test_a_client_that_reads_slowly_is_not_dropped(serve: Serve) -> None:
     """Time runs from the last byte taken, not from the first that waited."""
-    limits = Limits(stall_seconds=0.4)
+    limits = Limits(stall_seconds=1)
     server = serve(Recording(pieces=("</think>", *("x" * 10_000 for _ in range(1000)))), limits=limits)
     with server.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         raw.sendall(server.request_bytes(CHAT, server.chat_body(stream=True)))
-        found = bytearray()
+        found, started = bytearray(), time.monotonic()
         while b"[DONE]" not in found[-40:]:
             found += raw.recv(500_000)
-            if len(found) % 7 == 0:
+            if time.monotonic() - started < 2 * limits.stall_seconds:
                 time.sleep(0.05)
     assert found.count(b"x" * 10_000) > 950
 

@@ -185,7 +185,7 @@ def test_the_first_byte_of_a_stream_is_quick(server: LiveServer) -> None:
     """A loose bound on a shared machine; the benchmark holds the figure."""
     server.chat(stream=True)
     best = min(_time_to_first_byte(server) for _ in range(5))
-    assert best < 0.05
+    assert best < 0.2
 
 
 def _time_to_first_byte(server: LiveServer) -> float:
