@@ -127,7 +127,7 @@ def test_top_k_minus_one_in_the_settings_is_off(folder: pathlib.Path) -> None:
 def test_new_tokens_are_lowered_to_what_fits(
     folder: pathlib.Path, wanted: int | None, window: int, expected: int
 ) -> None:
-    """max_tokens defaults to the setting, and is lowered to the server's limit and to what is left of the window."""
+    """max_tokens defaults to the setting; it is lowered to the limit and to what is left of the window."""
 
     async def body(turns: Turns, engine: Listening) -> None:
         turn = await open_turn(turns, Ask(prompt=HI, max_tokens=wanted))
