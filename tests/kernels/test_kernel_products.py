@@ -14,7 +14,7 @@ from maple.kernels.packing import Kind
 
 MODES = ("fp32", "int8", "int8x2")
 STEPS = {"int8": 127.0, "int8x2": 16256.0}
-LIMBED = {Kind.TERNARY, Kind.INT8}  # the others take fp32 activations in every mode
+LIMBED = {Kind.TERNARY, Kind.INT8, Kind.AFFINE4}  # the others take fp32 activations in every mode
 
 
 def bound(exact: Any, x: Any, mode: str, kind: Kind) -> Any:
@@ -24,6 +24,9 @@ def bound(exact: Any, x: Any, mode: str, kind: Kind) -> Any:
     if mode == "fp32" or kind not in LIMBED:
         return rounding
     step = np.abs(x).max(1, keepdims=True) / STEPS[mode]
+    if kind is Kind.AFFINE4:  # its weights may lie on a grid of their row's largest / 8064, rounded up to a power of 2
+        grid = np.abs(exact).max(1) * 1.1 / 8064
+        rounding = rounding + np.abs(x).sum(1, keepdims=True) * grid[None, :]
     return rounding + 0.505 * step * weight[None, :]
 
 
