@@ -34,6 +34,7 @@ from maple.http.errors import (
     NotConfigured,
     PayloadTooLarge,
     ResponseUnknown,
+    RouteNotFound,
     SessionUnknown,
     TooManyBodies,
     UnsupportedMediaType,
@@ -56,6 +57,7 @@ Refusals = tuple[type[Exception], ...]
 Contents = Mapping[str, Schema]
 """Media type → schema."""
 
+ERROR_REFERENCE: Schema = {"$ref": "#/components/schemas/Error"}
 ANY_ID: Schema = {"type": "string", "minLength": 1}
 BODY: Refusals = (
     InvalidJson,
@@ -143,13 +145,7 @@ def _json(kind: type) -> Contents:
 def _generation(route: Route, strict: StrictFields) -> Operations:
     adapter: GenerationAdapter = route.options["adapter"]
     answers: Mapping[str, type] = getattr(adapter, "answers", {})
-    event: Schema = answer_schema(answers["event"]) if "event" in answers else {}
-    stream: Schema = {
-        "type": "string",
-        "description": "With stream: server-sent events whose data has this schema; the last is [DONE].",
-        "contentMediaType": JSON,
-        "contentSchema": event,
-    }
+    stream = _stream(answer_schema(answers["event"]) if "event" in answers else {})
     whole: Schema = answer_schema(answers["whole"]) if "whole" in answers else {"type": "object"}
     keeps = hasattr(adapter, "kept")
     kept: Refusals = (ResponseUnknown, NotConfigured, StoreFull, StoreBroken) if keeps else ()
@@ -163,6 +159,22 @@ def _generation(route: Route, strict: StrictFields) -> Operations:
         request=json_schema(adapter.request, closed=closed),
     )
     return {"post": operation}
+
+
+def _stream(data: Schema) -> Schema:
+    """A server-sent event, as OpenAPI has no word for it: the stream is many of these."""
+    end: Schema = {"const": "[DONE]"}
+    events = [_encoded(data), _encoded(ERROR_REFERENCE)] if data else []
+    return {
+        "type": "object",
+        "description": "With stream: server-sent events. The data of the last is [DONE].",
+        "properties": {"event": {"type": "string"}, "data": {"anyOf": [*events, end]} if data else {}},
+        "required": ["data"],
+    }
+
+
+def _encoded(schema: Schema) -> Schema:
+    return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
 
 
 def _listing(route: Route, _: StrictFields) -> Operations:
@@ -241,6 +253,7 @@ def _page(route: Route, _: StrictFields) -> Operations:
         tag="Pages",
         answers={200: contents, 304: {}},
         parameter={"enum": names},
+        refusals=(RouteNotFound,) if route.parameter else (),
         needs_key=False,
     )
     return {"get": operation}

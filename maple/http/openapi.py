@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from maple_protocols.adapter import JsonObject
@@ -16,6 +16,7 @@ from maple_protocols.strict import table
 
 from maple.http.application import Route
 from maple.http.described import (
+    ERROR_REFERENCE,
     JSON,
     REQUEST_CODES,
     Contents,
@@ -58,7 +59,7 @@ PARAMETERS: Mapping[str, JsonObject] = {
 
 def document(routes: Sequence[Route], services: Services) -> JsonObject:
     """The whole description, as JSON."""
-    book = _Book(services)
+    book = _Book(services, routes)
     paths = {route.template: book.path(route) for route in routes}
     return {
         "openapi": VERSION,
@@ -78,8 +79,9 @@ def document(routes: Sequence[Route], services: Services) -> JsonObject:
 class _Book:
     """Writes operations down, and collects the schemas that have a name."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, routes: Sequence[Route]) -> None:
         self._services = services
+        self._routes = routes
         self.schemas: dict[str, Schema] = {"Error": _error_schema()}
 
     def path(self, route: Route) -> JsonObject:
@@ -90,7 +92,7 @@ class _Book:
 
     def _operation(self, route: Route, method: str, operation: Operation) -> JsonObject:
         spoken: JsonObject = {
-            "operationId": re.sub(r"\W+", "_", f"{method}{route.template}").strip("_"),
+            "operationId": _operation_id(method, route),
             "summary": operation.summary,
             "tags": [operation.tag],
             "security": self._security(route, operation),
@@ -116,10 +118,22 @@ class _Book:
         found: dict[str, JsonObject] = {
             str(status): self._answer(status, contents) for status, contents in operation.answers.items()
         }
+        if operation.request is not None and (links := self._links(route)):
+            found["200"]["links"] = links
         keys: Refusals = (InvalidKey,) if self._asks_for_key(route, operation) else ()
         for status, kinds in _by_status((HostNotAllowed, *keys, *operation.refusals)).items():
             found[str(status)] = _refusal(kinds)
         return dict(sorted(found.items()))
+
+    def _links(self, route: Route) -> JsonObject:
+        """What can be done with the id of an answer that was kept."""
+        below = [each for each in self._routes if each.template.startswith(f"{route.template}/{{id}}")]
+        names = [
+            _operation_id(method, each)
+            for each in below
+            for method in operations(each, self._services.settings.strict_fields)
+        ]
+        return {name: {"operationId": name, "parameters": {"id": "$response.body#/id"}} for name in names}
 
     def _answer(self, status: int, contents: Contents) -> JsonObject:
         named = {kind: {"schema": self._named(schema)} for kind, schema in contents.items()}
@@ -129,13 +143,28 @@ class _Book:
 
     def _named(self, schema: Schema) -> Schema:
         """A reference to the schema where it has a title; another schema of that title stays where it is."""
-        inner = dict(schema)
-        if isinstance(event := inner.get("contentSchema"), dict):
-            inner["contentSchema"] = self._named(event)
+        inner = _map_schemas(schema, self._named)
         title = inner.get("title")
         if not isinstance(title, str) or self.schemas.setdefault(title, inner) != inner:
             return inner
         return {"$ref": f"#/components/schemas/{title}"}
+
+
+def _map_schemas(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    """The schema with each of those directly inside it changed."""
+    found: dict[str, Any] = dict(schema)
+    for key, value in found.items():
+        if key == "properties":
+            found[key] = {name: change(each) for name, each in value.items()}
+        elif key in ("anyOf", "allOf"):
+            found[key] = [change(each) for each in value]
+        elif key in ("items", "contentSchema"):
+            found[key] = change(value)
+    return found
+
+
+def _operation_id(method: str, route: Route) -> str:
+    return re.sub(r"\W+", "_", f"{method}{route.template}").strip("_")
 
 
 def _error_schema() -> Schema:
@@ -160,7 +189,7 @@ def _refusal(kinds: Sequence[type[Exception]]) -> JsonObject:
     return {
         "description": "\n\n".join(map(_meaning, kinds)),
         "headers": _headers(name for name in HEADERS if name == "X-Request-Id" or name in told),
-        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+        "content": {JSON: {"schema": ERROR_REFERENCE}},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import attrs
 from maple_protocols.rules import Doc
@@ -27,7 +27,7 @@ class Stats(EngineStats):
 class StatsQuery:
     """The query of GET /v1/stats."""
 
-    format: Annotated[Literal["text", "json"], Doc("Wins over the Accept header.")] = "text"
+    format: Annotated[str, Doc("json, or any other word for text; wins over the Accept header.")] = "text"
 
 
 class MetricsHandler(JsonHandler):

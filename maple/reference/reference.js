@@ -70,8 +70,7 @@ function fields(schema) {
 function contents(content) {
   return Object.entries(content ?? {}).map(([type, { schema }]) => {
     const inner = objectsIn(schema);
-    const words = resolve(schema).contentMediaType ? resolve(schema).description : typeWords(schema);
-    const head = [element("code", {}, type), " ", words];
+    const head = [element("code", {}, type), " ", typeWords(schema)];
     return inner.length ? element("details", {}, element("summary", {}, head), inner.map(fields)) : element("p", {}, head);
   });
 }

@@ -11,14 +11,14 @@ import jsonschema
 import openapi_spec_validator
 import pytest
 
-from maple.http.errors import TABLE, MethodNotAllowed, RouteNotFound
+from maple.http.errors import TABLE, MethodNotAllowed
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve
 
 MARKUP_FROM_TEXT = r"\b(innerHTML|outerHTML|insertAdjacentHTML|eval|document\.write)\b"
 REFERENCE = pathlib.Path(__file__).parents[2] / "maple" / "reference"
-NOT_OF_A_ROUTE = {MethodNotAllowed, RouteNotFound}
+NOT_OF_A_ROUTE = {MethodNotAllowed}
 """These are told once, in the introduction: they belong to no route's operation."""
 
 
@@ -150,7 +150,8 @@ def test_generation_is_as_described(server: LiveServer, described: Any, path: st
         return
     stream = found["responses"]["200"]["content"]["text/event-stream"]["schema"]
     for event in streamed.events[:-1]:
-        jsonschema.validate(event, {**stream["contentSchema"], "components": described["components"]})
+        data = stream["properties"]["data"]["anyOf"][0]["contentSchema"]
+        jsonschema.validate(event, {**data, "components": described["components"]})
 
 
 def test_stored_responses_are_as_described(serve: Serve, tmp_path: pathlib.Path) -> None:
@@ -162,6 +163,17 @@ def test_stored_responses_are_as_described(serve: Serve, tmp_path: pathlib.Path)
     items = "/v1/responses/{id}/input_items"
     check(described, server.get(f"{path}/input_items"), operation(described, "get", items))
     check(described, server.request("DELETE", path), operation(described, "delete", "/v1/responses/{id}"))
+
+
+def test_a_kept_response_links_to_its_routes(described: Any) -> None:
+    """By its id."""
+    links = operation(described, "post", "/v1/responses")["responses"]["200"]["links"]
+    assert set(links) == {
+        "get_v1_responses_id",
+        "delete_v1_responses_id",
+        "get_v1_responses_id_input_items",
+    }
+    assert "links" not in operation(described, "post", "/v1/completions")["responses"]["200"]
 
 
 def test_a_description_that_the_client_has_is_not_sent_again(server: LiveServer) -> None:
