@@ -60,8 +60,8 @@ def locate(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib
     if not _HUB_ID.fullmatch(source):
         raise LoadError(f"model folder {path.name} does not exist")
     try:
-        _announce(source, revision)
-        return _fetch(source, revision, cancelled)
+        _announce(source, revision, cancelled)
+        return pathlib.Path(_snapshot(source, revision, cancelled, dry_run=False))
     except (LoadCancelled, LoadError):
         raise
     except Exception as e:
@@ -84,27 +84,21 @@ def _reason(source: str, revision: str, error: Exception) -> str:
     return f"{source} could not be fetched from the hub: {type(error).__name__}"
 
 
-def _fetch(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib.Path:
-    folder = snapshot_download(
+def _snapshot(source: str, revision: str, cancelled: Callable[[], bool], *, dry_run: bool) -> Any:
+    return snapshot_download(
         source,
         revision=revision,
         allow_patterns=list(WANTED),
         ignore_patterns=list(UNWANTED),
         tqdm_class=_bar_class(cancelled),
+        dry_run=dry_run,
     )
-    return pathlib.Path(folder)
 
 
-def _announce(source: str, revision: str) -> None:
+def _announce(source: str, revision: str, cancelled: Callable[[], bool]) -> None:
     """Say what a download will take before it starts; refuse one that cannot fit."""
     try:
-        files: Any = snapshot_download(
-            source,
-            revision=revision,
-            allow_patterns=list(WANTED),
-            ignore_patterns=list(UNWANTED),
-            dry_run=True,
-        )
+        files = _snapshot(source, revision, cancelled, dry_run=True)
     except DryRunError:
         return  # offline: what the cache holds is used, or the fetch says what is missing
     size = sum(file.file_size or 0 for file in files if file.will_download)

@@ -263,7 +263,7 @@ def test_a_missing_tensor(spelling: str, name: str, copy_of: Any, load_model: Lo
 
 
 def test_a_missing_expert(golden_folder: pathlib.Path, tmp_path: pathlib.Path, load_model: Load) -> None:
-    """Of one tensor an expert, the one that is not there is named; so are experts that are not there at all."""
+    """Of one tensor an expert, the one not there is named; so are experts that are not there at all."""
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path / "bf16-per-expert"

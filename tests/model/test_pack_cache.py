@@ -336,7 +336,7 @@ def test_a_write_that_fails_leaves_nothing(
 def test_a_kill_midway_leaves_no_entry_and_is_cleaned_up(
     cache: pathlib.Path, golden_folder: pathlib.Path, load_model: Load
 ) -> None:
-    """A process killed with -9 while writing leaves nothing that is found, and the next writer removes its rest."""
+    """A process killed while writing leaves nothing that is found, and the next writer removes it."""
     process = run_loader(golden_folder / "bf16-stacked", cache, "die")
     process.communicate(timeout=120)
     assert process.returncode == -9

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pathlib
 
 import pytest
@@ -37,10 +38,9 @@ def test_a_load_reports_every_tensor_once(
         reports: list[LoadProgress] = []
         load(LoadOptions(source=str(golden_folder / spelling), cache_dir=cache), progress=reports.append)
         assert [report.tensors_done for report in reports] == list(range(1, len(reports) + 1))
-        assert all(
-            a.bytes_done < b.bytes_done and a.seconds <= b.seconds
-            for a, b in zip(reports, reports[1:], strict=False)
-        )
+        for before, after in itertools.pairwise(reports):
+            assert before.bytes_done < after.bytes_done
+            assert before.seconds <= after.seconds
         last = reports[-1]
         assert (last.tensors_done, last.bytes_done) == (last.tensors_total, last.bytes_total)
         size = sum(path.stat().st_size for path in (golden_folder / spelling).glob("*.safetensors"))
@@ -77,7 +77,7 @@ def test_a_terminal_gets_one_bar_that_ends() -> None:
     for tensors in range(1, 5):
         bar(at(tensors, tensors / 10))
     text = stream.getvalue()
-    assert text.startswith("\rLoading Maple")
+    assert "Loading Maple" in text
     assert "100%" in text
     assert "4.00k/4.00k" in text
     assert text.endswith("\n")

@@ -136,7 +136,7 @@ def test_other_float_dtypes_pack_as_well(
 
 
 def test_what_carries_no_weight_is_ignored(copy_of: Any, golden: Any, load_model: Load) -> None:
-    """The router's expert_bias, the approximate head's file, and remote code in the folder are passed over."""
+    """The router's expert_bias, the approximate head's file and remote code are passed over."""
     folder = copy_of("mlx-2bit")
     bias = {f"model.layers.{layer}.mlp.gate.expert_bias": torch.ones(8) for layer in LAYERS}
     folder.edit(lambda tensors: tensors.update(bias))
@@ -161,7 +161,7 @@ def test_shards_without_an_index_entry_are_not_read(copy_of: Any, golden: Any, l
 def test_one_odd_row_leaves_its_tensor_dense_with_a_warning(
     spelling: str, golden_folder: pathlib.Path, tmp_path: pathlib.Path, load_model: Load
 ) -> None:
-    """A row with two magnitudes: that tensor alone stays dense, one warning names it, the logits are exact."""
+    """A row of two magnitudes: that tensor alone stays dense, one warning names it, the logits hold."""
     folder = tmp_path / spelling
     shutil.copytree(golden_folder / spelling, folder)
     names = {
@@ -212,7 +212,7 @@ def test_an_odd_attention_row_leaves_its_projection_dense(copy_of: Any, load_mod
 def test_group_scales_that_differ_within_a_row_stay_dense(
     change: str, name: str, copy_of: Any, load_model: Load
 ) -> None:
-    """A row whose groups have different scales, or a bias that is not -scale: scale * code + bias, and a warning."""
+    """Groups of different scales, or a bias that is not -scale: the tensor is expanded, with a warning."""
     folder = copy_of("mlx-2bit")
     folder.edit(lambda tensors: group_scales(tensors, 32))
     tensors = folder.tensors()
@@ -259,7 +259,7 @@ def test_compact_weights_stay_compact(golden_folder: pathlib.Path, load_model: L
 def test_the_head_can_be_kept_in_another_dtype(
     spelling: str, head: str, golden_folder: pathlib.Path, golden: Any, load_model: Load
 ) -> None:
-    """head_dtype expands the head; both dtypes hold what the checkpoints store, so the logits are the same."""
+    """Both dtypes hold what the checkpoints store, so the logits stay the same."""
     loaded = load_model(golden_folder / spelling, head_dtype=head)
     assert str(loaded.model.lm_head.weight.dtype) == f"torch.{head}"
     check(loaded, golden, spelling)

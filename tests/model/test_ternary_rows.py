@@ -157,7 +157,7 @@ def expected_table(table: AffineTensor) -> torch.Tensor:
 
 
 def test_a_table_expands_as_mlx_does(table: AffineTensor) -> None:
-    """Weights are scale * code + bias, product and sum each rounded to bf16; two codes a byte, the lower bits first."""
+    """Weights are scale * code + bias, product and sum each rounded to bf16, lower bits first."""
     assert table.shape == (700, 128)
     assert table.nbytes == 700 * (64 + 2 * 4 * 2)
     assert torch.equal(table.dense(torch.float32), expected_table(table).float())
