@@ -1,6 +1,11 @@
 // The server's chat API: one streamed request, as a sequence of deltas.
 
-export class ApiError extends Error {}
+export class ApiError extends Error {
+  constructor(message, status = null) {
+    super(message);
+    this.status = status;
+  }
+}
 
 function headers(key) {
   return { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
@@ -11,8 +16,7 @@ async function refuse(response) {
   try {
     message = (await response.json()).error.message;
   } catch { /* not our server's JSON: a proxy's page, say; the status says enough */ }
-  if (response.status === 401) message += " Enter a key in the settings.";
-  throw new ApiError(message);
+  throw new ApiError(message, response.status);
 }
 
 export async function model(key) {
@@ -23,7 +27,8 @@ export async function model(key) {
 
 export async function* chat(body, { key, signal }) {
   const request = { ...body, stream: true, stream_options: { include_usage: true } };
-  const response = await fetch("v1/chat/completions", { method: "POST", headers: headers(key), body: JSON.stringify(request), signal });
+  const options = { method: "POST", headers: headers(key), body: JSON.stringify(request), signal };
+  const response = await fetch("v1/chat/completions", options);
   if (!response.ok) await refuse(response);
   let finished = false;
   for await (const data of events(response.body)) {

@@ -1,193 +1,227 @@
 // The chat page: state, and what the controls do to it.
 import { ApiError, chat, model } from "./api.js";
-import { button, element } from "./dom.js";
-import { settingsOf, wireSettings } from "./settings.js";
-import { store, titleOf, wire } from "./store.js";
+import { button, byId } from "./dom.js";
+import { addMessage, drawLog, follow, readsAlong, wireScroll } from "./log.js";
+import { openSettings, paint, settingsOf, wireSettings } from "./settings.js";
+import { drawList, toggleDrawer, wireDrawer } from "./sidebar.js";
+import { newConversation, store, wire } from "./store.js";
 import { Turn } from "./turn.js";
-import { messageView, update } from "./view.js";
 
-const $ = (id) => document.getElementById(id);
-const state = { current: store.conversations[0] ?? null, abort: null, window: null };
+// `answering` is the one stream that may run: {conversation, turn, abort}.
+const state = { current: store.conversations[0] ?? null, answering: null, window: null };
 
-function drawList() {
-  $("conversations").replaceChildren(...store.conversations.map((conversation) => {
-    const open = button(conversation.title, () => show(conversation), { class: "open", title: conversation.title });
-    const label = `Delete ${conversation.title}`;
-    const remove = button("✕", () => forget(conversation), { "aria-label": label });
-    return element("li", { "aria-current": conversation === state.current ? "true" : null }, open, remove);
-  }));
-}
-
-function drawLog() {
-  const messages = state.current?.messages ?? [];
-  const nodes = messages.map((message) => messageView(message, actions));
-  $("log").replaceChildren(...(nodes.length ? nodes : [element("p", { class: "empty" }, "Ask something to begin.")]));
-  $("title").textContent = state.current?.title ?? "Maple";
+function redraw() {
+  drawList(store.conversations, state.current, { open: show, remove: forget });
+  drawLog(state.current?.messages ?? [], actions);
+  byId("title").textContent = state.current?.title ?? "Maple";
+  document.title = state.current ? `${state.current.title} · Maple` : "Maple";
   drawMeter();
-  follow(true);
 }
 
 function drawMeter() {
-  const usage = state.current?.messages.findLast((message) => message.usage)?.usage;
-  const room = state.window ? ` of ${state.window.toLocaleString("en")}` : "";
-  $("meter").textContent = usage ? `Context: ${usage.total_tokens.toLocaleString("en")}${room} tokens` : "";
+  const used = state.current?.messages.findLast((message) => message.usage)?.usage.total_tokens;
+  byId("context").hidden = !(used && state.window);
+  if (byId("context").hidden) return;
+  Object.assign(byId("meter"), { max: state.window, high: 0.8 * state.window, value: used });
+  const short = (number) => number.toLocaleString("en", { notation: "compact" });
+  byId("meter-text").textContent = `${short(used)} of ${short(state.window)} tokens`;
+  byId("context").title = `Context in use: ${used.toLocaleString("en")} of ${state.window.toLocaleString("en")} tokens`;
 }
 
-function follow(always) {
-  const log = $("log");
-  if (always || log.scrollHeight - log.scrollTop - log.clientHeight < 120) log.scrollTop = log.scrollHeight;
-}
+function say(text, ...controls) { byId("status").replaceChildren(text, ...controls); }
 
-function say(text) { $("status").textContent = text; }
-
-function keep() {
-  if (!store.save()) say("This browser's space is full: delete a conversation to keep the new ones.");
+function keep(conversation) {
+  if (!store.save(conversation)) say("This browser’s space is full: delete a conversation to keep the new ones.");
 }
 
 function show(conversation) {
-  state.abort?.abort();
+  state.answering?.abort.abort();
   state.current = conversation;
-  $("sidebar").classList.remove("open");
-  $("menu").setAttribute("aria-expanded", "false");
-  drawList();
-  drawLog();
-  $("prompt").focus();
+  toggleDrawer(false);
+  redraw();
+  byId("prompt").focus();
 }
 
 function forget(conversation) {
-  if (conversation === state.current) state.abort?.abort();
+  if (conversation === state.answering?.conversation) state.answering.abort.abort();
   store.remove(conversation);
-  keep();
   if (conversation === state.current) show(store.conversations[0] ?? null);
-  else drawList();
+  else redraw();
+  say(`Deleted “${conversation.title}”. `, button("Undo", () => {
+    keep(store.add(conversation));
+    show(conversation);
+    say("");
+  }));
 }
 
+// What the controls of messages do.
 const actions = {
+  ask,
   pending(call) {
-    return !state.abort && !state.current.messages.some((message) => message.tool_call_id === call.id);
-  },
-  answer(call, text) {
     const messages = state.current.messages;
-    const asked = messages.findIndex((message) => message.tool_calls?.some((other) => other?.id === call.id));
-    let at = asked + 1;
-    while (messages[at]?.role === "tool") at += 1;
-    messages.splice(at, 0, { role: "tool", tool_call_id: call.id, content: text });
-    keep();
-    drawLog();
-    const open = messages[asked].tool_calls.filter((other) => actions.pending(other));
-    if (open.length) $(`answer-${open[0].id}`).focus();
-    else generate();
+    const asked = messages.findLastIndex((message) => message.role === "assistant");
+    return messages[asked]?.tool_calls?.some((other) => other?.id === call.id)
+      && messages.slice(asked + 1).every((message) => message.role === "tool" && message.tool_call_id !== call.id);
   },
-  edit(message) {
-    if (state.abort) return;
-    state.current.messages.splice(state.current.messages.indexOf(message));
-    keep();
-    drawLog();
-    $("prompt").value = message.content;
-    $("prompt").focus();
+  answer(call, content) {
+    if (state.answering) return;
+    const messages = state.current.messages;
+    messages.push({ role: "tool", tool_call_id: call.id, content });
+    keep(state.current);
+    redraw();
+    const asked = messages.findLast((message) => message.role === "assistant");
+    const open = asked.tool_calls.find((other) => actions.pending(other));
+    if (open) byId(`answer-${open.id}`).focus();
+    else generate(state.current);
+  },
+  resend(message, text) {
+    if (state.answering) return;
+    cutBefore(message);
+    ask(text);
   },
   regenerate(message) {
-    if (state.abort) return;
-    state.current.messages.splice(state.current.messages.indexOf(message));
-    generate();
+    if (state.answering) return;
+    cutBefore(message);
+    generate(state.current);
   },
 };
 
-async function send(event) {
-  event.preventDefault();
-  const text = $("prompt").value;
-  if (state.abort || !text.trim()) return;
-  if (!state.current) {
-    state.current = store.create();
-    drawList();
-  }
-  if (!state.current.messages.length) state.current.title = titleOf(text);
+function cutBefore(message) {
+  state.current.messages.splice(state.current.messages.indexOf(message));
+  redraw();
+}
+
+function ask(text) {
+  if (state.answering || !text.trim()) return;
+  state.current ??= store.add(newConversation(text));
   state.current.messages.push({ role: "user", content: text });
-  $("prompt").value = "";
-  await generate();
+  keep(state.current);
+  redraw();
+  generate(state.current);
 }
 
 function requestBody(conversation) {
   const { system, options, tools } = settingsOf(store.settings);
   const messages = conversation.messages.filter((message) => !message.error || message.content).map(wire);
   if (system.trim()) messages.unshift({ role: "system", content: system });
-  return { messages, ...options, ...(tools ? { tools } : {}), chat_template_kwargs: { enable_thinking: $("thinking").checked } };
+  const thinking = { chat_template_kwargs: { enable_thinking: store.settings.thinking } };
+  return { messages, ...options, ...(tools ? { tools } : {}), ...thinking };
 }
 
-async function generate() {
-  const conversation = state.current;
-  const abort = new AbortController();
-  state.abort = abort;
+async function generate(conversation) {
   const turn = new Turn();
-  drawList();
-  drawLog();
-  const view = messageView(turn.message, null);
-  $("log").append(view);
-  follow(true);
+  const abort = new AbortController();
+  const answering = { conversation, turn, abort };
+  const view = addMessage(turn.message);
+  state.answering = answering;
   busy(true);
+  view.grow(turn);
+  follow(true);
   try {
     await stream(requestBody(conversation), turn, view, abort.signal);
   } catch (error) {
-    if (error.name !== "AbortError") turn.message.error = explain(error);
+    if (!abort.signal.aborted) turn.message.error = explain(error);
   }
-  conversation.messages.push(turn.end(abort.signal.aborted));
-  if (state.abort === abort) state.abort = null;
-  keep();
-  busy(false);
-  if (state.current === conversation) drawLog();
-  say(turn.message.error ? "The answer failed." : abort.signal.aborted ? "Stopped." : "The answer is complete.");
+  finish(answering, view);
 }
 
 async function stream(body, turn, view, signal) {
-  let drawn = false;
+  let due = false;
   for await (const chunk of chat(body, { key: store.key, signal })) {
     turn.take(chunk);
-    if (drawn) continue;
-    drawn = true;
-    requestAnimationFrame(() => { drawn = false; if (!signal.aborted) { update(view, turn.message, null); follow(false); } });
+    if (due) continue;
+    due = true;
+    requestAnimationFrame(() => {
+      due = false;
+      if (state.answering?.turn !== turn) return;
+      const along = readsAlong();
+      view.grow(turn);
+      if (along) follow(true);
+    });
   }
+}
+
+function finish(answering, view) {
+  const { conversation, turn, abort } = answering;
+  const along = readsAlong();
+  const message = turn.end(abort.signal.aborted);
+  if (!conversation.messages.includes(message)) conversation.messages.push(message);
+  if (state.answering === answering) state.answering = null;
+  busy(false);
+  say(turn.message.error ? "The answer failed." : abort.signal.aborted ? "Stopped." : "The answer is complete.");
+  keep(conversation);
+  if (state.current !== conversation) return;
+  view.settle(actions);
+  drawMeter();
+  if (along) follow(true);
 }
 
 function explain(error) {
   return error instanceof ApiError ? error.message : "The server cannot be reached.";
 }
 
+// A control that goes away hands its focus on; nobody else's is touched.
 function busy(on) {
-  $("stop").hidden = !on;
-  $("send").hidden = on;
-  $("log").setAttribute("aria-busy", String(on));
+  const [shown, gone] = on ? [byId("stop"), byId("send")] : [byId("send"), byId("stop")];
+  const focused = document.activeElement === gone;
+  shown.hidden = false;
+  gone.hidden = true;
+  if (focused) (on ? shown : byId("prompt")).focus();
+  byId("log").setAttribute("aria-busy", String(on));
   if (on) say("Maple is answering…");
-  else $("prompt").focus();
 }
 
 async function meet() {
   try {
     const card = await model(store.key);
-    $("model").textContent = card.id;
+    byId("model").textContent = card.id;
+    byId("model").hidden = false;
     state.window = card.max_model_len;
+    say(state.window === null ? "The model is loading…" : "");
     if (state.window === null) setTimeout(meet, 2000);
-    say("");
   } catch (error) {
-    say(explain(error));
+    say(`${explain(error)} `, ...(error.status === 401 ? [button("Enter a key", () => openSettings(store))] : []));
   }
   drawMeter();
 }
 
-$("composer").addEventListener("submit", send);
-$("prompt").addEventListener("keydown", (event) => {
+function send(event) {
+  event.preventDefault();
+  const text = byId("prompt").value;
+  if (state.answering || !text.trim()) return;
+  byId("prompt").value = "";
+  ask(text);
+}
+
+byId("composer").addEventListener("submit", send);
+byId("prompt").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
 });
-$("stop").addEventListener("click", () => state.abort?.abort());
-$("new").addEventListener("click", () => show(null));
-$("menu").addEventListener("click", () => {
-  $("menu").setAttribute("aria-expanded", String($("sidebar").classList.toggle("open")));
-});
+byId("stop").addEventListener("click", () => state.answering?.abort.abort());
+byId("new").addEventListener("click", () => show(null));
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !$("settings").open) state.abort?.abort();
+  if (event.key === "Escape" && !byId("settings").open) state.answering?.abort.abort();
 });
-$("thinking").checked = store.settings.thinking;
-$("thinking").addEventListener("change", () => { store.settings.thinking = $("thinking").checked; keep(); });
-wireSettings(store, () => { keep(); meet(); });
-drawList();
-drawLog();
+byId("thinking").checked = store.settings.thinking;
+byId("thinking").addEventListener("change", () => {
+  store.settings.thinking = byId("thinking").checked;
+  store.saveSettings();
+});
+// A page that is left mid-answer keeps what it has.
+addEventListener("pagehide", () => {
+  if (!state.answering) return;
+  const { conversation, turn, abort } = state.answering;
+  abort.abort();
+  conversation.messages.push(turn.end(true));
+  store.save(conversation);
+});
+addEventListener("storage", () => {
+  store.refresh(state.current);
+  drawList(store.conversations, state.current, { open: show, remove: forget });
+});
+wireDrawer();
+wireScroll();
+wireSettings(store, () => { store.saveSettings(); paint(store.settings.theme); meet(); });
+paint(store.settings.theme);
+redraw();
 meet();

@@ -15,13 +15,34 @@ export function button(label, action, attributes = {}) {
   return element("button", { type: "button", onclick: action, ...attributes }, label);
 }
 
+export function counted(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+export function byId(id) {
+  return document.getElementById(id);
+}
+
 export async function copy(text, control) {
   const before = control.textContent;
+  control.textContent = (await copied(text)) ? "Copied" : "Copying is blocked";
+  setTimeout(() => { control.textContent = before; }, 1500);
+}
+
+// Browsers offer the clipboard to secure pages only; over plain http the old command still works.
+async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
-    control.textContent = "Copied";
+    return true;
   } catch {
-    control.textContent = "Copying is blocked";
+    const area = element("textarea", { class: "hidden", "aria-hidden": "true" });
+    const focused = document.activeElement;
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    focused?.focus();
+    return done;
   }
-  setTimeout(() => { control.textContent = before; }, 1500);
 }

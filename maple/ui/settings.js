@@ -1,13 +1,51 @@
 // The settings dialog: what it shows, what it keeps, and what of it goes into a request.
+import { byId } from "./dom.js";
 
-const $ = (id) => document.getElementById(id);
 const NUMBERS = ["temperature", "top_p", "top_k", "max_tokens", "seed"];
+const FIELDS = ["system", "tools", "theme", ...NUMBERS];
+const SAMPLE_TOOL = {
+  type: "function",
+  function: {
+    name: "get_weather",
+    description: "The weather in a city, now.",
+    parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+  },
+};
 
 export function settingsOf(settings) {
-  const options = {};
-  for (const name of NUMBERS) if (settings[name] !== undefined && settings[name] !== "") options[name] = Number(settings[name]);
+  const given = NUMBERS.filter((name) => (settings[name] ?? "") !== "");
+  const options = Object.fromEntries(given.map((name) => [name, Number(settings[name])]));
   const tools = settings.tools?.trim() ? JSON.parse(settings.tools) : null;
   return { system: settings.system ?? "", options, tools };
+}
+
+export function paint(theme) {
+  document.documentElement.dataset.theme = theme ?? "auto";
+}
+
+export function openSettings(store) {
+  for (const name of FIELDS) byId(name).value = store.settings[name] ?? "";
+  byId("key").value = store.key;
+  byId("tools-error").textContent = "";
+  byId("settings").showModal();
+}
+
+export function wireSettings(store, changed) {
+  byId("open-settings").addEventListener("click", () => openSettings(store));
+  byId("cancel-settings").addEventListener("click", () => byId("settings").close());
+  byId("sample-tool").addEventListener("click", () => { byId("tools").value = JSON.stringify([SAMPLE_TOOL], null, 2); });
+  byId("settings-form").addEventListener("submit", (event) => {
+    const fault = complaint(byId("tools").value);
+    byId("tools-error").textContent = fault;
+    if (fault) {
+      event.preventDefault();
+      byId("tools").focus();
+      return;
+    }
+    for (const name of FIELDS) store.settings[name] = byId(name).value;
+    store.key = byId("key").value.trim();
+    changed();
+  });
 }
 
 function complaint(text) {
@@ -17,33 +55,4 @@ function complaint(text) {
   } catch (error) {
     return `Not JSON: ${error.message}`;
   }
-}
-
-function paint(theme) {
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-}
-
-export function wireSettings(store, changed) {
-  const dialog = $("settings");
-  const fields = ["system", "tools", "theme", ...NUMBERS];
-  paint(store.settings.theme ?? "auto");
-  $("open-settings").addEventListener("click", () => {
-    for (const name of fields) $(name).value = store.settings[name] ?? (name === "theme" ? "auto" : "");
-    $("key").value = store.key;
-    $("tools-error").textContent = "";
-    dialog.showModal();
-  });
-  $("settings-form").addEventListener("submit", (event) => {
-    $("tools-error").textContent = complaint($("tools").value);
-    if ($("tools-error").textContent) {
-      event.preventDefault();
-      $("tools").focus();
-      return;
-    }
-    for (const name of fields) store.settings[name] = $(name).value;
-    store.key = $("key").value.trim();
-    paint(store.settings.theme);
-    changed();
-  });
 }

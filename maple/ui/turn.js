@@ -6,6 +6,7 @@ export class Turn {
     this.started = performance.now();
     this.first = null;
     this.answered = null;
+    this.deltas = 0;
   }
 
   take(chunk) {
@@ -14,7 +15,10 @@ export class Turn {
     if (!choice) return;
     const { content, reasoning_content: reasoning, tool_calls: calls } = choice.delta;
     const now = performance.now();
-    if (content || reasoning || calls) this.first ??= now;
+    if (content || reasoning || calls) {
+      this.first ??= now;
+      this.deltas += 1;
+    }
     if (content || calls) this.answered ??= now;
     if (reasoning) this.message.reasoning_content += reasoning;
     if (content) this.message.content += content;
@@ -22,14 +26,33 @@ export class Turn {
     if (choice.finish_reason) this.message.finish = choice.finish_reason;
   }
 
+  get thinking() { return this.answered === null; }
+
+  get thoughtSeconds() {
+    return ((this.answered ?? performance.now()) - (this.first ?? this.started)) / 1000;
+  }
+
+  // Tokens a second so far. The stream does not count tokens, but nearly every delta is one.
+  get pace() {
+    return this.deltas > 1 ? rate(this.deltas, this.first) : null;
+  }
+
   end(stopped) {
-    const now = performance.now();
     const message = this.message;
-    message.stopped = stopped;
-    if (message.reasoning_content) message.thoughtSeconds = ((this.answered ?? now) - (this.first ?? now)) / 1000;
+    if (stopped) message.stopped = true;
+    if (message.reasoning_content) message.thoughtSeconds = this.thoughtSeconds;
+    if (this.first) message.wait = (this.first - this.started) / 1000;
     const tokens = message.usage?.completion_tokens;
-    if (tokens > 1 && now > this.first) message.rate = (tokens - 1) / ((now - this.first) / 1000);
+    if (tokens > 1 && this.first) message.rate = rate(tokens, this.first);
     if (message.tool_calls.length && !message.content) message.content = null;
     return message;
   }
+}
+
+const TOO_SHORT = 0.1; // seconds that say nothing about a pace
+
+// The first token's wait is not part of it.
+function rate(tokens, first) {
+  const seconds = (performance.now() - first) / 1000;
+  return seconds > TOO_SHORT ? (tokens - 1) / seconds : null;
 }

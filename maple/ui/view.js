@@ -1,79 +1,99 @@
 // Messages as elements. Everything from the model or the user goes in as text nodes.
-import { button, copy, element } from "./dom.js";
-import { render } from "./markdown.js";
+import { callView } from "./calls.js";
+import { button, copy, counted, element } from "./dom.js";
+import { draw } from "./markdown.js";
+import { Thoughts } from "./thoughts.js";
 
-export function messageView(message, actions) {
-  const view = element("article", { class: `message ${message.role}`, "aria-label": who(message) });
-  update(view, message, actions);
-  return view;
-}
+const WHO = { user: "You", assistant: "Maple", tool: "Tool result" };
 
-export function update(view, message, actions) {
-  const open = view.querySelector("details.reasoning")?.open;
-  view.replaceChildren(
-    element("p", { class: "who" }, who(message)),
-    ...(message.reasoning_content ? [reasoning(message, open ?? false)] : []),
-    body(message),
-    ...(message.tool_calls ?? []).filter(Boolean).map((call) => callView(call, actions)),
-    ...(message.error ? [element("p", { class: "error", role: "alert" }, message.error)] : []),
-    ...(actions ? [controls(message, actions)] : []),
-  );
-}
+// One message. Its parts are made once and redrawn in place, so that a stream takes nobody's focus or selection.
+export class MessageView {
+  constructor(message) {
+    const who = WHO[message.role] ?? message.role;
+    this.message = message;
+    this.thoughts = null;
+    this.body = element("div", { class: "body" });
+    this.calls = element("div", { class: "calls" });
+    this.foot = element("div", { class: "foot" });
+    this.name = element("h2", { class: "who" }, who);
+    this.node = element("article", { class: `message ${message.role}`, "aria-label": who },
+      this.name, this.body, this.calls, this.foot);
+  }
 
-function who(message) {
-  return { user: "You", assistant: "Maple", tool: "Tool result" }[message.role] ?? message.role;
-}
+  // While the answer comes in.
+  grow(turn) {
+    this.node.classList.add("growing");
+    this.#drawThoughts(turn.thinking ? turn : null, turn);
+    this.#drawBody();
+    this.#drawCalls(null);
+    this.foot.replaceChildren(fact(turn.pace ? `about ${turn.pace.toFixed(0)} tokens/s` : ""));
+  }
 
-function body(message) {
-  const node = element("div", { class: "body" });
-  if (message.role === "assistant") node.append(render(message.content ?? ""));
-  else node.append(message.content ?? "");
-  return node;
-}
+  // When it is complete, or was read from the store.
+  settle(actions) {
+    this.node.classList.remove("growing");
+    this.#drawThoughts(null, this.message);
+    this.#drawBody();
+    this.#drawCalls(actions);
+    this.foot.replaceChildren(...this.#controls(actions));
+  }
 
-function reasoning(message, open) {
-  const words = message.reasoning_content.trim().split(/\s+/).length;
-  const done = message.thoughtSeconds !== undefined;
-  const label = done ? `Thought for ${message.thoughtSeconds.toFixed(1)} s · ${words} words` : `Thinking · ${words} words`;
-  const summary = element("summary", done ? {} : { class: "thinking" }, label);
-  return element("details", { class: "reasoning", open }, summary, element("div", { class: "text" }, message.reasoning_content));
-}
+  #drawThoughts(live, times) {
+    if (!this.message.reasoning_content) return;
+    if (!this.thoughts) {
+      this.thoughts = new Thoughts();
+      this.name.after(this.thoughts.node);
+    }
+    this.thoughts.draw({ ...this.message, thoughtSeconds: times.thoughtSeconds }, live);
+  }
 
-function callView(call, actions) {
-  const box = element("section", { class: "call", "aria-label": `Tool call ${call.function.name}` },
-    element("h3", {}, "Calls ", element("code", {}, call.function.name)),
-    element("pre", { tabindex: "0" }, pretty(call.function.arguments)));
-  if (actions?.pending(call)) box.append(answerForm(call, actions));
-  return box;
-}
+  #drawBody() {
+    const { role, content, error } = this.message;
+    if (role === "assistant") draw(this.body, content ?? "");
+    else this.body.textContent = content ?? "";
+    if (error) this.body.append(element("p", { class: "error", role: "alert" }, error));
+  }
 
-function answerForm(call, actions) {
-  const area = element("textarea", { rows: "2", id: `answer-${call.id}` });
-  const send = (event) => { event.preventDefault(); actions.answer(call, area.value); };
-  return element("form", { onsubmit: send },
-    element("label", { for: area.id }, `Result of ${call.function.name}, as the tool would give it`), area,
-    element("div", { class: "row end" }, element("button", { type: "submit", class: "primary" }, "Send result")));
-}
+  #drawCalls(actions) {
+    const calls = (this.message.tool_calls ?? []).filter(Boolean);
+    const answer = (call) => (actions?.pending(call) ? actions.answer : null);
+    this.calls.replaceChildren(...calls.map((call) => callView(call, answer(call))));
+  }
 
-function pretty(json) {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
+  #controls(actions) {
+    const { role, content, stopped, finish, usage, rate, wait } = this.message;
+    const facts = [
+      stopped ? "stopped" : finish === "length" ? "cut at the limit" : null,
+      usage ? counted(usage.completion_tokens, "token") : null,
+      rate ? `${rate.toFixed(rate < 100 ? 1 : 0)} tokens/s` : null,
+    ].filter(Boolean).join(" · ");
+    const title = wait === undefined ? null : `First token after ${wait.toFixed(2)} s`;
+    return [
+      content ? button("Copy", (event) => copy(content, event.target), { class: "quiet" }) : null,
+      role === "user" ? button("Edit", () => this.#edit(actions), { class: "quiet" }) : null,
+      role === "assistant" ? button("Regenerate", () => actions.regenerate(this.message), { class: "quiet" }) : null,
+      facts ? fact(facts, title) : null,
+    ].filter(Boolean);
+  }
+
+  // In place: what follows the message goes only when the new text is sent.
+  #edit(actions) {
+    const area = element("textarea", { rows: "3", "aria-label": "Edit the message" });
+    const leave = () => { this.settle(actions); this.foot.querySelector("button")?.focus(); };
+    const send = (event) => { event.preventDefault(); if (area.value.trim()) actions.resend(this.message, area.value); };
+    const keys = (event) => {
+      if (event.key === "Escape") leave();
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+    };
+    area.value = this.message.content;
+    this.body.replaceChildren(element("form", { onsubmit: send, onkeydown: keys }, area,
+      element("div", { class: "row end" }, button("Cancel", leave),
+        element("button", { type: "submit", class: "primary" }, "Send again"))));
+    this.foot.replaceChildren();
+    area.focus();
   }
 }
 
-function controls(message, actions) {
-  const row = element("div", { class: "tools-row" });
-  const text = message.content ?? "";
-  if (text) row.append(button("Copy", (event) => copy(text, event.target)));
-  if (message.role === "user") row.append(button("Edit", () => actions.edit(message)));
-  if (message.role === "assistant") row.append(button("Regenerate", () => actions.regenerate(message)));
-  const facts = [
-    message.stopped ? "stopped" : message.finish === "length" ? "cut at the limit" : null,
-    message.usage ? `${message.usage.completion_tokens} tokens` : null,
-    message.rate ? `${message.rate.toFixed(1)} tokens/s` : null,
-  ].filter(Boolean);
-  if (facts.length) row.append(element("span", { class: "rate" }, facts.join(" · ")));
-  return row;
+function fact(text, title = null) {
+  return element("span", { class: "rate", title }, text);
 }
