@@ -121,7 +121,8 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, spec: Spec) -> None:
         parser.add_argument(flag_name(name), metavar=word, help=spec.help, dest=name)
 
 
-def _configuration(command: str, words: list[str]) -> Configuration:
+def read_configuration(command: str, words: list[str]) -> Configuration:
+    """Settings from variables and from a command's flags; raises UsageError and the settings' own errors."""
     parser = flag_parser(command)
     given, unknown = parser.parse_known_args(words)
     if unknown:
@@ -134,7 +135,7 @@ def _configuration(command: str, words: list[str]) -> Configuration:
 
 def _serve(words: list[str]) -> int:
     """What keeps the server from starting is told in one line, a plugin's own fault with its traceback."""
-    configuration = _configuration("serve", words)
+    configuration = read_configuration("serve", words)
     from maple.app import serve  # noqa: PLC0415 -- tornado and all: only where a server is wanted
 
     try:
@@ -156,7 +157,7 @@ def _parsers(words: list[str]) -> int:
 
 
 def _config(words: list[str]) -> int:
-    configuration = _configuration("config", words)
+    configuration = read_configuration("config", words)
     return _print("\n".join(_config_line(configuration, name, spec) for name, spec in specs().items()))
 
 

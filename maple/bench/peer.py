@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -38,14 +39,24 @@ class Peer:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self._read()
+        try:
+            self._read()
+        except BenchFailed:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self.close()
+
+    def close(self) -> None:
+        """End the worker, by force if it does not end within half a minute."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
