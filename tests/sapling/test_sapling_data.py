@@ -29,7 +29,7 @@ from tools.sapling.heldout import KINDS, heldout
 from tools.sapling.kinds import arithmetic, facts, lists, recall, talk, toolbox
 from tools.sapling.mix import PLAIN, conversation
 from tools.sapling.recipe import Recipe
-from tools.sapling.words import NAMES, PLACES, THINGS, Draws
+from tools.sapling.words import NAMES, PLACES, THINGS, Draws, made_up_name, made_up_word
 
 WEATHER = {
     "type": "function",
@@ -186,3 +186,22 @@ def test_a_think_block_that_never_closes_counts_as_open_and_wrong() -> None:
 def test_every_plain_kind_is_in_the_mix() -> None:
     """No kind can be forgotten in training."""
     assert set(PLAIN) | {"recall", "tools"} == set(Recipe().mix)
+
+
+def test_made_up_words_are_never_the_evaluations() -> None:
+    """Words joined from pieces could by chance be held-out ones; they are drawn again."""
+    rng = Draws(5, variety=1.0, pieces=("air", "bi", "ke", "Ra", "vi", "tide"))
+    words = {made_up_word(rng) for _ in range(500)} | {made_up_name(rng).lower() for _ in range(500)}
+    assert len(words) > 20
+    assert not words & {"air", "bike", "tide", "ravi"}
+
+
+def test_draws_of_one_seed_repeat() -> None:
+    """A training step's data depend on its seed alone."""
+    first, again = ([made_up_word(rng) for _ in range(9)] for rng in (_draws(), _draws()))
+    assert first == again
+    assert first != [made_up_word(Draws("8 0", 0.5, ("ab", "cd"))) for _ in range(9)]
+
+
+def _draws() -> Draws:
+    return Draws("7 0", 0.5, ("ab", "cd"))

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tools.sapling import tokenizer
 from tools.sapling.conversation import segments
 from tools.sapling.mix import conversation
 from tools.sapling.recipe import Recipe
-from tools.sapling.tokenizer import MARKERS, SPECIAL
+from tools.sapling.tokenizer import MARKERS, PHRASES, SPECIAL
 from tools.sapling.words import Draws
 
 DEMO = Path(__file__).parents[2] / "maple" / "demo"
@@ -76,12 +77,24 @@ def test_a_prompt_and_its_reply_have_the_same_ids_together_and_apart() -> None:
         assert _ids("".join(pieces)) == [number for piece in pieces for number in _ids(piece)]
 
 
-def test_the_tokenizer_is_the_one_that_the_recipe_makes() -> None:
-    """The shipped vocabulary comes from seeds, not from a file that nobody can remake."""
-    from tools.sapling import tokenizer
+def test_a_tokenizer_made_anew_has_the_same_markers_and_size() -> None:
+    """The recipe's tokenizer step works from seeds alone, and twice alike."""
+    first, again = (tokenizer.train(3, 300, 700, Recipe().tokenizer_mix) for _ in range(2))
+    assert first.get_vocab() == again.get_vocab()
+    assert first.get_vocab_size() <= 700
+    for number, token in enumerate([*SPECIAL, *MARKERS]):
+        assert first.token_to_id(token) == TOKENIZER.token_to_id(token) == number
+    assert first.encode(PHRASES[0]).ids == [first.token_to_id(first.encode(PHRASES[0]).tokens[0])]
 
-    recipe = Recipe()
-    made = tokenizer.train(
-        recipe.seed, recipe.tokenizer_conversations, recipe.shape.vocabulary, recipe.tokenizer_mix
-    )
-    assert made.get_vocab() == TOKENIZER.get_vocab()
+
+def test_more_tokens_than_asked_for_are_refused() -> None:
+    """The alphabet, the markers and the phrases need room of their own."""
+    with pytest.raises(ValueError, match="were asked for"):
+        tokenizer.train(3, 10, 280, Recipe().tokenizer_mix)
+
+
+def test_word_pieces_are_plain_letters_and_cover_capitals() -> None:
+    """What made-up words are joined from."""
+    pieces = tokenizer.word_pieces(TOKENIZER)
+    assert all(piece.isalpha() and piece.isascii() for piece in pieces)
+    assert any(piece.istitle() for piece in pieces)

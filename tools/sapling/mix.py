@@ -80,14 +80,14 @@ def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
     exchanges: list[Exchange] = []
     for _ in range(rng.choice((1, 2, 2, 3))):
         style = rng.random()
-        if style < 0.72:
+        if style < 0.64:
             exchange = tool_use.calling(rng, "train", tools)
             exchanges.append(exchange)
             if rng.random() < 0.5:
                 exchanges.append(tool_use.answered(rng, "train", exchange, tools))
                 continue
             break
-        exchanges.append(tool_use.no_tool_fits(rng, "train", tools) if style < 0.87 else _plain(rng, weights))
+        exchanges.append(tool_use.no_tool_fits(rng, "train", tools) if style < 0.86 else _plain(rng, weights))
     return _finish(rng, exchanges, tuple(toolbox.schema(rng, tool) for tool in tools))
 
 
@@ -95,7 +95,7 @@ def _finish(
     rng: random.Random, exchanges: list[Exchange], tools: tuple[dict[str, object], ...]
 ) -> Conversation:
     last = len(exchanges) - 1
-    learnt_from = 0 if last == 0 or rng.random() < 0.7 else rng.randint(1, last)
+    learnt_from = 0 if last == 0 or rng.random() < 0.78 else rng.randint(1, last)
     return Conversation(
         exchanges=tuple(exchanges),
         system=system_prompt(rng),

@@ -72,6 +72,15 @@ def train(seed: int, conversations: int, size: int, weights: dict[str, float]) -
     return _finished(tokenizer, size)
 
 
+def word_pieces(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The tokens of two letters and more that words are made of, in a fixed order."""
+    return tuple(
+        sorted(
+            token for token in tokenizer.get_vocab() if re.fullmatch("[A-Z]?[a-z]+", token) and len(token) > 1
+        )
+    )
+
+
 def _finished(tokenizer: Tokenizer, size: int) -> Tokenizer:
     """Adds the phrases to the vocabulary and flags as special only what Maple flags so."""
     state: dict[str, Any] = json.loads(tokenizer.to_str())

@@ -24,6 +24,7 @@ from tools.sapling.model import Sapling, Weights, hidden_states, logits
 from tools.sapling.recipe import Recipe
 from tools.sapling.samples import encoded, step_samples
 from tools.sapling.seeding import seed
+from tools.sapling.tokenizer import word_pieces
 from tools.sapling.words import Draws
 
 
@@ -57,6 +58,7 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         "gloo", init_method=f"file://{run.folder}/rendezvous", rank=rank, world_size=recipe.processes
     )
     tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
+    pieces = word_pieces(tokenizer)
     model = Sapling(recipe.shape)
     seed(model, torch.Generator().manual_seed(recipe.seed), recipe.seeding)
     optimiser = torch.optim.AdamW(
@@ -74,7 +76,7 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         rate = _rate(recipe, state.step, progress)
         for group in optimiser.param_groups:
             group["lr"] = rate
-        rng = Draws(f"{recipe.seed} {state.step} {rank}", recipe.variety)
+        rng = Draws(f"{recipe.seed} {state.step} {rank}", recipe.variety, pieces)
         loss, tokens = _step(model, optimiser, recipe, tokenizer, rng)
         state.step += 1
         state.tokens += tokens * recipe.processes
