@@ -43,7 +43,7 @@ FLAGS = (
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 MARKDOWN = (
-    "## Adding numbers\n\nSome **bold**, `code`, *emphasis*, a [link](https://example.org) and the steps:\n\n",
+    "## Adding numbers\n\nSome **bold**, `code`, *emphasis*, a [link](https://example.org) and steps:\n\n",
     "1. Take `a`.\n2. Add `b`:\n   - carry, if there is one\n\n3. Done.\n\n",
     "```python\ndef add(a: int, b: int) -> int:\n    return a + b\n```\n\n",
     "| a | b | a + b |\n|---|---|---|\n| 1 | 2 | 3 |\n\n> Quoted for good measure.\n",
@@ -74,7 +74,7 @@ RECORDINGS = (
     line("attack", HOSTILE, "</think>\n\n", *ATTACKS, call_text(HOSTILE, **{HOSTILE: HOSTILE})),
     line("no thoughts", "A plain", " answer."),
     line("break", "Half", "</think>", "An answer that", finish="error"),
-    line("nested", "Hm.</think>", ">" * 9000 + "\n", "  - x\n" * 50, "[" * 9000 + "`" * 9000 + "*" * 9000 + "_a " * 3000),
+    line("nested", "Hm.</think>", ">" * 9000, "\n", "  - x\n" * 50, *(9000 * mark for mark in "[`*"), "_a " * 999),
     line("two", "</think>", "Second answer."),
     line(None, "We", " add", " them.", "\n</think>", "\n\n", "391", " is", " the", " answer.", delay_ms=20),
 )  # fmt: skip
@@ -266,7 +266,9 @@ class Page:
     def requests(self) -> list[dict[str, Any]]:
         """The chat requests that went out since this was last asked: {headers, body}."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [event["params"]["request"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        sent = [
+            event["params"]["request"] for event in events if event["method"] == "Network.requestWillBeSent"
+        ]
         return [
             {"headers": request["headers"], "body": json.loads(request["postData"])}
             for request in sent

@@ -33,7 +33,9 @@ def test_stopping_frees_the_servers_slot(page: Page) -> None:
     page.until(lambda: "2 3" in page.text(".assistant .body"))
     page.one("#prompt").send_keys(Keys.ESCAPE)
     page.settled("Stopped.")
-    page.until(lambda: page.server.stats()["running"] == 0 and page.server.stats()["cancelled"] == cancelled + 1)
+    page.until(
+        lambda: page.server.stats()["running"] == 0 and page.server.stats()["cancelled"] == cancelled + 1
+    )
     assert "0 1 2 3" in page.text(".assistant .body")
     assert "stopped" in page.text(".assistant .rate")
     assert page.ask("hello") == "391 is the answer."
@@ -115,7 +117,9 @@ def test_an_answer_is_made_again(page: Page) -> None:
     page.ask("hello")
     page.requests()
     page.click(".assistant .foot button", "Regenerate")
-    page.until(lambda: page.text("#status") == "The answer is complete." and page.all(".assistant .foot button"))
+    page.until(
+        lambda: page.text("#status") == "The answer is complete." and page.all(".assistant .foot button")
+    )
     assert page.texts(".assistant .body") == ["391 is the answer."]
     [sent] = page.requests()
     assert [(one["role"], one["content"]) for one in sent["body"]["messages"]] == [("user", "hello")]
