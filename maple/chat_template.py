@@ -6,6 +6,7 @@ import contextvars
 import datetime
 import json
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -43,7 +44,7 @@ class TemplateInvalid(MapleError):
 
 @attrs.define(eq=False, str=False)
 class TemplateFailed(MapleError):
-    """The chat template broke on a conversation. ``reason`` is one line for logs, not for clients."""
+    """The chat template broke on a conversation. ``reason`` is one line for logs, without the client's text."""
 
     reason: str
 
@@ -109,16 +110,28 @@ class ChatTemplate:
             yield from self._template.generate(variables)
         except _RefusedError as error:
             raise TemplateRefused(_one_line(error)) from error
-        except GeneratorExit:
-            raise
-        except Exception as error:  # foreign code: whatever it raises is its own failure
+        except _BoundError as error:
             raise TemplateFailed(_one_line(error)) from error
+        except Exception as error:  # foreign code: whatever it raises is its own failure
+            raise TemplateFailed(_described(error)) from error
         finally:
             _rendering.reset(token)
 
 
 def _one_line(reason: object) -> str:
     return " ".join(str(reason).split())[:_REASON_LIMIT] or type(reason).__name__
+
+
+def _described(error: Exception) -> str:
+    """An error's kind and place in the template; its own words could quote the conversation."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"
+    ]
+    return f"{type(error).__name__} in line {lines[-1]}" if lines else type(error).__name__
+
+
+class _BoundError(jinja2.TemplateError):
+    """The template takes too long or builds too much."""
 
 
 class _RefusedError(jinja2.TemplateError):
@@ -133,17 +146,17 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call ``__obj`` for a template; odd names, as in Jinja, because ``kwargs`` may hold any other."""
         if time.monotonic() > _rendering.get().deadline:
-            raise jinja2.TemplateError(f"it ran for more than {RENDER_SECONDS:g} s")
+            raise _BoundError(f"it ran for more than {RENDER_SECONDS:g} s")
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute ``left operator right`` unless the result would be huge."""
         if operator == "*" and _extent(left) * _extent(right) > LARGEST_VALUE:
-            raise jinja2.TemplateError("it multiplies a text or list beyond all use")
+            raise _BoundError("it multiplies a text or list beyond all use")
         if operator == "+" and _extent(left) + _extent(right) > LARGEST_VALUE:
-            raise jinja2.TemplateError("it builds a text or list beyond all use")
+            raise _BoundError("it builds a text or list beyond all use")
         if operator == "**" and abs(right) > 64:
-            raise jinja2.TemplateError("it raises a number to a power beyond all use")
+            raise _BoundError("it raises a number to a power beyond all use")
         return super().call_binop(context, operator, left, right)
 
     @staticmethod

@@ -10,14 +10,17 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
+import structlog
 from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
 from tokenizers import Tokenizer
 
-from maple.chat_template import ChatTemplate, TemplateInvalid
+from maple.chat_template import ChatTemplate, TemplateFailed, TemplateInvalid
 from maple.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.engine.api import PromptTooLong
 from maple.errors import MapleError
 from maple.token_bound import SHRINKAGE, TokenBound
+
+log = structlog.get_logger(__name__)
 
 POOL_THREADS = 2
 
@@ -162,7 +165,11 @@ class PromptPool:
     async def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """As PromptEncoder.encode, in the pool."""
         work = functools.partial(self.encoder.encode, prompt, thinking=thinking, limit=limit)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TemplateFailed as error:
+            log.error("prompt.template_failed", reason=error.reason)  # noqa: TRY400 -- no text of the client's
+            raise
 
     def close(self) -> None:
         """Stop the pool's threads; nothing may be encoded afterwards."""

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from maple_protocols.errors import ECHO_LIMIT, ErrorBody, RequestError
 
+from maple.chat_template import TemplateFailed, TemplateRefused
 from maple.engine.api import (
     EngineOverloaded,
     GenerationFailed,
@@ -224,6 +225,18 @@ TABLE: Mapping[type[Exception], Row] = {
             f"the prompt has at least {error.got} tokens; {error.limit} are the most that fit"
         ),
     ),
+    TemplateRefused: Row(
+        status=400,
+        type=INVALID_REQUEST,
+        code=None,
+        message=lambda error: f"the model's chat template refuses this conversation: {error.reason}",
+    ),
+    TemplateFailed: Row(
+        status=500,
+        type=SERVER_ERROR,
+        code=None,
+        message=_say("the model's chat template failed on this conversation"),
+    ),
     ModelLoading: Row(
         status=503,
         type=SERVER_ERROR,
@@ -264,7 +277,7 @@ UNEXPECTED = Refusal(status=500, body=ErrorBody(message="internal error", type=S
 def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal | None:
     """The answer to an error that was raised on purpose; None for any other.
 
-    ``prompt_param`` is the field that a too long prompt is blamed on.
+    ``prompt_param`` is the field that a prompt which is too long, or which the template refuses, is blamed on.
     """
     if isinstance(error, RequestError):
         return Refusal(status=error.status, body=error.body)
@@ -272,7 +285,7 @@ def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal
     if row is None:
         return None
     param = row.param
-    if isinstance(error, PromptTooLong):
+    if isinstance(error, PromptTooLong | TemplateRefused):
         param = prompt_param
     elif isinstance(error, ResponseUnknown):
         param = error.param

@@ -177,6 +177,22 @@ def test_a_load_that_fails(start_server: Any, checkpoint: pathlib.Path, name: st
     assert server.process.poll() is None
 
 
+def test_a_template_that_does_not_take_everything(start_server: Any, checkpoint: pathlib.Path) -> None:
+    """What a template refuses is the client's error, what it breaks on the server's; no text of either is logged."""
+    (checkpoint / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        "{{ m.content | int(m.content.nothing.at_all) }}{% endfor %}"
+    )
+    server = start_server("--model-path", str(checkpoint))
+    refused = server.request("POST", CHAT, {"messages": [{"role": "system", "content": "x"}]})
+    assert (refused.status, refused.json["error"]["param"]) == (400, "messages")
+    assert "no system role" in refused.json["error"]["message"]
+    broken = server.chat("secret words", stream=True)
+    assert (broken.status, broken.json["error"]["type"]) == (500, "server_error")
+    assert server.wait_for("prompt.template_failed")["reason"] == "UndefinedError in line 1"
+    assert "secret" not in server.log
+
+
 def test_while_loading(start_server: Any, golden_folder: pathlib.Path) -> None:
     """Until the weights are there, generation is refused with a time to come back, and the rest answers."""
     server = start_server("--model-path", str(golden_folder / "mlx-2bit"), ready=False)
