@@ -30,6 +30,7 @@ from maple.metrics import Metrics
 from maple.prompt import PromptEncoder, PromptPool
 from maple.settings import Settings
 from maple.store import SCHEME, ResponseStore
+from maple.tracing import open_tracing
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
         version=__version__,
         model_path=model_label(str(model_source(settings))),
         store=open_store(settings),
+        tracing=open_tracing(os.environ, version=__version__),
     )
 
 
@@ -210,6 +212,8 @@ async def _stop(running: RunningServer, services: Services, drain_timeout: float
         services.turns.prompts.close()
     if services.store is not None:
         services.store.close()
+    if services.tracing is not None:
+        await asyncio.to_thread(services.tracing.close)
     log.info("server.stopped", complete=complete)
 
 

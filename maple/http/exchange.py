@@ -19,6 +19,7 @@ from maple.http.origin import cors_headers, remote_address, remote_scheme
 from maple.http.services import Services
 from maple.http.wire import encode_json
 from maple.logs import traceback_text
+from maple.tracing import RequestSpan
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +48,19 @@ class Exchange(RequestHandler):
         """Whether the exchange is over and has been logged."""
         self._last_answer = False
         self.maple.request_opened()
+        self.span = self._begin_span()
+
+    def _begin_span(self) -> RequestSpan | None:
+        """The request's trace span; None unless the server traces."""
+        if self.services.tracing is None:
+            return None
+        method = self.request.method or ""
+        return self.services.tracing.begin(
+            method=method if method in self.SUPPORTED_METHODS else "_OTHER",
+            route=self.route,
+            headers=self.request.headers,
+            request_id=self.request_id,
+        )
 
     @property
     def maple(self) -> MapleApplication:
@@ -163,6 +177,8 @@ class Exchange(RequestHandler):
         self.released()
         self.maple.request_closed()
         self.services.metrics.answered(self.route, status)
+        if self.span is not None:
+            self.span.end(status)
         proxies = self.services.settings.trusted_proxies
         peer, headers = self.request.remote_ip or "", self.request.headers
         log.info(

@@ -103,6 +103,8 @@ class GenerateHandler(JsonHandler):
 
     async def _generate(self, ask: Ask) -> None:
         turn = await self.services.turns.open(ask, owner=self.owner, request_id=self.request_id)
+        if self.span is not None:
+            self.span.submitted()
         writer = self._writer(ask, turn)
         try:
             await writer.start(turn)
@@ -140,9 +142,13 @@ class GenerateHandler(JsonHandler):
                 first_token_seconds=self._first_token,
             )
             self.services.metrics.turn_finished(times)
+            if self.span is not None:
+                self.span.generated(turn.finish, reasoning_tokens=turn.reasoning_tokens)
 
     def _log_in_band(self, error: Exception) -> None:
         """The access line will say 200."""
+        if self.span is not None:
+            self.span.failed(type(error).__name__)
         if refusal(error) is None:
             self.log_exception(type(error), error, error.__traceback__)
         log.warning("http.stream_failed", route=self.route, reason=type(error).__name__)

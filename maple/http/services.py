@@ -13,6 +13,7 @@ from maple.http.keys import Keyring
 from maple.metrics import Metrics
 from maple.settings import Settings
 from maple.store import ResponseStore
+from maple.tracing import Tracing
 from maple.turn import Turns
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -99,6 +100,7 @@ class Services:
     model_path: str
     limits: Limits = Limits()
     store: ResponseStore | None = None
+    tracing: Tracing | None = None
 
     @property
     def served_model(self) -> ServedModel:

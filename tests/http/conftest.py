@@ -36,6 +36,7 @@ from maple.http.services import HttpSettings, Limits, Services
 from maple.metrics import Metrics
 from maple.prompt import PromptEncoder, PromptPool
 from maple.settings import Settings
+from maple.tracing import Tracing
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 T = TypeVar("T")
@@ -279,7 +280,7 @@ ADAPTERS: tuple[type[Adapter], ...] = (
 
 @pytest.fixture
 def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterator[Serve]:
-    """Start servers: recordings, ``limits``, ``queue``, ``loaded``, ``adapters``, any setting by name."""
+    """Start servers: recordings, ``tracing``, ``limits``, ``queue``, ``loaded``, ``adapters``, any setting by name."""
     with contextlib.ExitStack() as stack:
 
         def start(
@@ -288,6 +289,7 @@ def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterato
             queue: QueueLimits | None = None,
             loaded: bool = True,
             adapters: tuple[Adapter, ...] = (),
+            tracing: Tracing | None = None,
             **settings: Any,
         ) -> LiveServer:
             pool = PromptPool(prompt_encoder)
@@ -300,6 +302,7 @@ def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterato
                 queue=queue or QueueLimits(),
                 adapters=(*adapters, *(kind() for kind in ADAPTERS)),
             )
+            parts = attrs.evolve(parts, tracing=tracing)
             if parts.store is not None:
                 stack.callback(parts.store.close)
             if loaded:
