@@ -107,6 +107,12 @@ class MaplePreTrainedModel(PreTrainedModel):  # type: ignore[misc] # untyped bas
     _supports_attention_backend = True
     _can_compile_fullgraph = False
 
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in Transformers, for a dense model; ValueError for one whose weights stay compact."""
+        if any(getattr(module, "compact", False) for module in self.modules()):
+            raise ValueError("a model with packed weights cannot be saved: load it with pack_experts=false")
+        super().save_pretrained(*args, **kwargs)
+
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, MapleRMSNorm):

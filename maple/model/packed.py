@@ -49,6 +49,7 @@ class DenseMatrices:
 class _Holder(nn.Module):
     """Keeps stacks of matrices in buffers, so that `.to(device)` and memory accounting see them."""
 
+    compact = True
     packed_tensors = 0
 
     def hold(self, name: str, matrices: TernaryTensor | DenseMatrices) -> None:
@@ -106,6 +107,8 @@ class PackedExperts(_Holder):
 class StoredEmbedding(nn.Module):
     """An embedding kept in the checkpoint's dtype that answers in the activations' dtype."""
 
+    compact = True
+
     def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
@@ -118,6 +121,8 @@ class StoredEmbedding(nn.Module):
 
 
 class _Affine(nn.Module):
+    compact = True
+
     def __init__(self, table: AffineTensor) -> None:
         super().__init__()
         self.codes: torch.Tensor

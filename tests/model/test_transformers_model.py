@@ -64,6 +64,16 @@ def test_saving_and_loading_gives_the_same_model_under_the_published_names(
     )
 
 
+def test_packed_weights_are_not_saved_as_if_they_were_dense(
+    golden_folder: pathlib.Path, load_model: Callable[..., LoadedModel], tmp_path: pathlib.Path
+) -> None:
+    """save_pretrained refuses a packed model, and says how to get one that can be saved; nothing is written."""
+    loaded = load_model(golden_folder / "mlx-2bit")
+    with pytest.raises(ValueError, match="pack_experts=false"):
+        loaded.model.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
 @pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
 def test_the_expert_implementations_agree(model: MapleForCausalLM, golden: Any, implementation: str) -> None:
     """The grouped and batched matmuls meant for accelerators honour Maple's clamped gate."""
