@@ -148,12 +148,18 @@ function finish(answering, view) {
   if (!conversation.messages.includes(message)) conversation.messages.push(message);
   if (state.answering === answering) state.answering = null;
   busy(false);
-  say(turn.message.error ? "The answer failed." : abort.signal.aborted ? "Stopped." : "The answer is complete.");
+  say(outcome(message, abort.signal.aborted));
   keep(conversation);
   if (state.current !== conversation) return;
   view.settle(actions);
   drawMeter();
   if (along) follow(true);
+}
+
+function outcome(message, stopped) {
+  if (message.error) return "The answer failed.";
+  if (stopped) return "Stopped.";
+  return message.tool_calls.length ? "Maple asks for a tool: give its result." : "The answer is complete.";
 }
 
 function explain(error) {

@@ -74,7 +74,7 @@ RECORDINGS = (
     line("attack", HOSTILE, "</think>\n\n", *ATTACKS, call_text(HOSTILE, **{HOSTILE: HOSTILE})),
     line("no thoughts", "A plain", " answer."),
     line("break", "Half", "</think>", "An answer that", finish="error"),
-    line("nested", "Hm.</think>", ">" * 9000, "\n", "  - x\n" * 50, *(9000 * mark for mark in "[`*"), "_a " * 999),
+    line("nested", "</think>", ">" * 9000, "\n", "  - x\n" * 50, *(9000 * mark for mark in "[`*"), "_a " * 999),
     line("two", "</think>", "Second answer."),
     line(None, "We", " add", " them.", "\n</think>", "\n\n", "391", " is", " the", " answer.", delay_ms=20),
 )  # fmt: skip

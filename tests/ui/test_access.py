@@ -42,7 +42,7 @@ def test_axe_finds_no_serious_fault(page: Page, axe: str, scheme: str, width: in
     page.ask("break", status="The answer failed.")
     page.ask("show me markdown")
     page.picture(f"{name}-markdown")
-    page.ask("weather and time please")
+    page.ask("weather and time please", status="asks for a tool")
     page.click(".assistant:last-of-type summary")
     page.picture(f"{name}-tools")
     assert faults(page, axe) == []

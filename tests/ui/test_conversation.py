@@ -75,7 +75,7 @@ def test_unfolded_thoughts_stay_so_while_they_grow(page: Page) -> None:
 def test_tools_are_answered_by_hand(page: Page) -> None:
     """Each call is shown with its arguments; when the last has its result, the next turn begins."""
     page.set(tools='[{"type": "function", "function": {"name": "get_weather"}}]')
-    page.ask("weather and time please")
+    page.ask("weather and time please", status="asks for a tool")
     assert page.texts(".call h3") == ["Calls get_weather", "Calls get_time"]
     assert page.texts(".call pre")[0] == '{\n  "city": "Oslo"\n}'
     page.picture("tools")
@@ -86,7 +86,7 @@ def test_tools_are_answered_by_hand(page: Page) -> None:
     page.driver.switch_to.active_element.send_keys("two o'clock")
     page.click(".call button", "Send result")
     page.until(lambda: len(page.all(".assistant")) == 2)
-    page.settled()
+    page.settled("asks for a tool")
     assert page.texts(".tool .body") == ['{"celsius": 4}', "two o'clock"]
     [sent] = [request["body"] for request in page.requests()]
     ids = [call["id"] for call in sent["messages"][1]["tool_calls"]]

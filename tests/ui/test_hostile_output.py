@@ -19,7 +19,7 @@ def test_markup_in_every_place_stays_text(page: Page) -> None:
 
     The page's own fixture sees to it that no policy was violated either: nothing even tried.
     """
-    page.ask("attack")
+    page.ask("attack", status="asks for a tool")
     assert page.text(".reasoning .text") == HOSTILE
     assert page.text(".assistant .body").count(HOSTILE) >= 8
     assert page.text(".call h3") == f"Calls {HOSTILE}"
@@ -32,7 +32,7 @@ def test_markup_in_every_place_stays_text(page: Page) -> None:
 
 def test_links_lead_to_web_and_mail_only(page: Page) -> None:
     """Other schemes stay text; no attribute but ours is on any element."""
-    page.ask("attack")
+    page.ask("attack", status="asks for a tool")
     targets = page.js(
         "return [...document.querySelectorAll('#log a')].map((link) => link.getAttribute('href'))"
     )
@@ -44,7 +44,7 @@ def test_links_lead_to_web_and_mail_only(page: Page) -> None:
 
 def test_it_is_still_text_after_a_reload(page: Page) -> None:
     """The store is no way around it; a title is text too."""
-    page.ask(f"attack {HOSTILE}")
+    page.ask(f"attack {HOSTILE}", status="asks for a tool")
     page.open()
     assert page.text(".call h3") == f"Calls {HOSTILE}"
     assert page.text("#conversations .open").startswith("attack <img src=x")
