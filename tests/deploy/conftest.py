@@ -123,10 +123,11 @@ class Replica(Door):
         """The log's JSON lines."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
-    def wait_for(self, event: str) -> None:
-        """Read the log again and again until that event is in it."""
+    def wait_for(self, event: str, **facts: object) -> None:
+        """Read the log again and again until that event, with those facts, is in it."""
         deadline = time.monotonic() + WAIT
-        while not any(line["event"] == event for line in self.events):
+        wanted = {"event": event, **facts}.items()
+        while not any(wanted <= line.items() for line in self.events):
             assert time.monotonic() < deadline, self.log.read_text()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=0.05)

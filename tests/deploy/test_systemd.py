@@ -174,7 +174,8 @@ def places(folder: pathlib.Path) -> list[str]:
     keys.write_text("alice:sesame\n")
     keys.chmod(0o400)
     package = pathlib.Path(maple.__file__).parents[1]
-    code = {sys.prefix, sys.base_prefix, str(package), sysconfig.get_path("purelib")}
+    tests = pathlib.Path(__file__).parents[2]  # for the model that comes with them
+    code = {sys.prefix, sys.base_prefix, str(package), str(tests), sysconfig.get_path("purelib")}
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     binds = [word for path in sorted({*code, *paths}) for word in ("--ro-bind", path, path)]
     for place in ("cache", "lib"):
