@@ -130,6 +130,13 @@ def test_kubernetes_objects_fit_together(objects: dict[str, Any], pod: Any) -> N
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes
 
 
+def test_kubernetes_would_accept_the_objects(objects: dict[str, Any]) -> None:
+    """By its own schemas, with no field that they do not know."""
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for described in objects.values():
+        validator.validate(described, "1.31", strict=True)
+
+
 def test_kubernetes_probes_ask_what_each_is_for(pod: Any) -> None:
     """Ready while it may take requests, alive while its process answers: no long load or drain kills it."""
     [container] = pod["containers"]
