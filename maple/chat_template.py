@@ -7,7 +7,7 @@ import datetime
 import json
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NoReturn
 
 import attrs
@@ -100,10 +100,11 @@ class ChatTemplate:
         except _COMPILE_ERRORS as error:
             raise TemplateInvalid(_one_line(error)) from error
 
-    def render(self, variables: Mapping[str, object], control: ControlText) -> Iterator[str]:
+    def render(self, variables: Mapping[str, object], control: ControlText) -> Generator[str]:
         """Yield the prompt in parts. ``variables`` are sealed by ``control``; their JSON is sealed anew.
 
-        Raises TemplateFailed or TemplateRefused; the caller bounds the output by ceasing to iterate.
+        Raises TemplateFailed or TemplateRefused. The caller bounds the output: close the generator, in the thread
+        that iterates it, once there is too much.
         """
         token = _rendering.set(_Rendering(control, time.monotonic() + RENDER_SECONDS))
         try:

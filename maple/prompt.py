@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import json
 import pathlib
@@ -109,11 +110,13 @@ class PromptEncoder:
         """The sealed prompt. The reasoning block is closed here where the template cannot be told to."""
         parts: list[str] = []
         room = limit * self._bound.longest * SHRINKAGE
-        for part in self._template.render(self._variables(conversation, thinking), self._control):
-            parts.append(part)
-            room -= len(part) - part.count(SEAL)
-            if room < 0:
-                raise PromptTooLong(limit=limit, got=limit + 1)
+        variables = self._variables(conversation, thinking)
+        with contextlib.closing(self._template.render(variables, self._control)) as rendering:
+            for part in rendering:
+                parts.append(part)
+                room -= len(part) - part.count(SEAL)
+                if room < 0:
+                    raise PromptTooLong(limit=limit, got=limit + 1)
         rendered = "".join(parts)
         if not thinking and "enable_thinking" not in self._template.variables:
             return _close_thinking(rendered)
