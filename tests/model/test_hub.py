@@ -97,7 +97,7 @@ def hub() -> Iterator[FakeHub]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     fake.url = f"http://127.0.0.1:{server.server_port}"
     yield fake
@@ -259,7 +259,7 @@ def locate_elsewhere(source: str, **variables: str) -> Any:
 def test_the_variables_of_the_hub_are_honoured(
     hub: FakeHub, published: str, tmp_path: pathlib.Path, load_model: Callable[..., LoadedModel]
 ) -> None:
-    """HF_ENDPOINT and HF_HOME lead to the fake hub; what it gave serves offline; an empty cache cannot."""
+    """HF_ENDPOINT and HF_HOME lead to the fake hub; what it gave serves offline, as long as it is whole."""
     home = str(tmp_path / "home")
     folder = locate_elsewhere(published, HF_ENDPOINT=hub.url, HF_HOME=home)
     assert folder.startswith(home)
@@ -267,6 +267,10 @@ def test_the_variables_of_the_hub_are_honoured(
     assert locate_elsewhere(published, HF_HOME=home, HF_HUB_OFFLINE="1") == folder
     assert hub.fetched == fetched
     assert load_model(folder).packed_tensors == 28
+    (pathlib.Path(folder) / "tokenizer.json").unlink()
+    assert locate_elsewhere(published, HF_HOME=home, HF_HUB_OFFLINE="1") == {
+        "error": f"{published} is only partly in the hub cache, and the hub cannot be reached"
+    }
     empty = str(tmp_path / "other")
     assert locate_elsewhere(published, HF_HOME=empty, HF_HUB_OFFLINE="1") == {
         "error": f"{published} is not in the hub cache, and the hub cannot be reached"
