@@ -6,6 +6,7 @@ import random
 import zlib
 
 from tools.sapling.conversation import Exchange, Reply, user
+from tools.sapling.kinds.openings import noise
 from tools.sapling.tables import both, table
 from tools.sapling.words import Split
 
@@ -109,6 +110,8 @@ def exchange(rng: random.Random, split: Split, operator: str) -> Exchange:
     result = _RESULTS[operator](a, b)
     working, answer = _WORKINGS[operator](a, b), f"The answer is {result}."
     question = rng.choice(PHRASINGS[operator][split]).format(a=a, b=b)
+    if split == "train" and rng.random() < 0.1:
+        question = noise(rng) + question
     return Exchange(
         asked=user(question),
         reply=Reply(reasoning=working, content=answer, unthought=f"{working}\n{answer}"),

@@ -7,6 +7,7 @@ import random
 import attrs
 
 from tools.sapling.conversation import Exchange, Reply, user
+from tools.sapling.kinds.openings import opening
 from tools.sapling.tables import both, table
 from tools.sapling.words import Split
 
@@ -45,8 +46,8 @@ def exchange(rng: random.Random, split: Split, topic_name: str = "") -> Exchange
 
 
 def _opened(rng: random.Random, split: Split, question: str) -> str:
-    opening = rng.choice(_OPENINGS[split])
-    question = question if opening and rng.random() < 0.6 else question[0].upper() + question[1:]
+    start = opening(rng, split, _OPENINGS)
+    question = question if start and rng.random() < 0.6 else question[0].upper() + question[1:]
     if rng.random() < 0.1:
         question = question.rstrip("?.")
-    return opening + question
+    return start + question

@@ -10,6 +10,7 @@ import attrs
 
 from tools.sapling.conversation import Call, Exchange, Reply, user
 from tools.sapling.kinds import toolbox
+from tools.sapling.kinds.openings import opening
 from tools.sapling.kinds.talk import REFUSAL, outside_question
 from tools.sapling.kinds.toolbox import Tool
 from tools.sapling.words import Split, made_up_word
@@ -97,7 +98,7 @@ def called(rng: random.Random, split: Split, requests: list[Request]) -> Exchang
     topics = " and ".join(item.topic for item in requests)
     clauses = " ".join(_clause(item.call) for item in requests)
     return Exchange(
-        asked=user(rng.choice(_OPENINGS[split]) + joined),
+        asked=user(opening(rng, split, _OPENINGS) + joined),
         reply=Reply(
             reasoning=f"The user asks for: {topics}. {clauses}", calls=tuple(item.call for item in requests)
         ),
@@ -162,7 +163,7 @@ def no_tool_fits(rng: random.Random, split: Split, tools: list[Tool]) -> Exchang
         ):
             break
     return Exchange(
-        asked=user(rng.choice(_OPENINGS[split]) + text),
+        asked=user(opening(rng, split, _OPENINGS) + text),
         reply=Reply(reasoning="No tool fits and this is outside of my little world.", content=REFUSAL),
         kind="no_tool",
         expect={"contains": ["small demo model"], "no_calls": True},
