@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = words.pop(0) if words and not words[0].startswith("-") else "serve"
     try:
         return _run(command, words)
+    except KeyboardInterrupt:
+        return 130
     except CommandFailed as error:
         print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- for the person who started it
         return 1

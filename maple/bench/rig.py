@@ -36,6 +36,11 @@ class Workload:
         """Numbers small enough for the embedded model and for a test."""
         return cls(contexts=(32, 256), prompts=(32, 256), batch_context=32, decoded=8, rounds=1)
 
+    def short(self) -> Workload:
+        """Without what takes minutes: contexts and prompts up to 1,024 tokens."""
+        contexts, prompts = (tuple(n for n in sizes if n <= 1024) for sizes in (self.contexts, self.prompts))
+        return attrs.evolve(self, contexts=contexts, prompts=prompts)
+
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence."""

@@ -58,6 +58,7 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder of any spelling, pack, or hub id")
     parser.add_argument("--quick", action="store_true", help="the embedded model and small numbers")
+    parser.add_argument("--short", action="store_true", help="leave out contexts and prompts of 4096 tokens")
     parser.add_argument("--threads", type=positive, help="the physical cores by default")
     parser.add_argument("--activations", default="int8x2", choices=("int8", "int8x2", "fp32"))
     parser.add_argument("--rounds", type=positive, help="the best of so many is reported (3)")
@@ -76,6 +77,7 @@ def _measure(given: argparse.Namespace) -> int:
     from maple.engine.runner import physical_cores  # noqa: PLC0415
 
     work = Workload.quick() if given.quick else Workload()
+    work = work.short() if given.short else work
     work = attrs.evolve(work, rounds=given.rounds or work.rounds)
     threads = given.threads or physical_cores()
     loaded, seconds = _load(given, threads)

@@ -16,6 +16,7 @@ from maple.model.progress import LoadTracker
 from maple.model.shards import TensorInfo
 from maple.model.slots import Slot
 from maple.native.layout import Layout, Part
+from maple.native.pages import read_ahead
 
 __all__ = ["NotForKernels", "packed_parts"]
 
@@ -39,7 +40,11 @@ def packed_parts(
     `LoadCancelled`.
     """
     packer = _Packer(checkpoint, layout, tracker, threads)
-    for part in layout.parts.values():
+    parts = list(layout.parts.values())
+    packer.read_ahead(parts[0])
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        if following is not None:
+            packer.read_ahead(following)
         yield part.name, packer.make(part)
 
 
@@ -51,6 +56,14 @@ class _Packer:
         self._tracker = tracker
         self._tensors = StoredTensors(checkpoint.folder)
         self._reader = Reader(self._tensors, layout.shape, threads)
+
+    def read_ahead(self, part: Part) -> None:
+        """Have the system read what a part will be made from, while another is made."""
+        read_ahead(
+            self._tensors[info.name].data
+            for name in part.slots
+            for info in self._plan.parts(self._slots[name])
+        )
 
     def make(self, part: Part) -> Array:
         """The bytes of one part."""

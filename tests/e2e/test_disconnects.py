@@ -171,7 +171,8 @@ def _is_idle(counts: dict[str, int], process: psutil.Process) -> bool:
 
 def test_many_leavers_leave_nothing_behind(start_server: Any, golden_folder: pathlib.Path) -> None:
     """Two hundred clients that leave at every stage cost no thread, no descriptor and no memory."""
-    server = start_server("--model-path", str(golden_folder / "mlx-2bit"))
+    # On torch: the native kernels are done before anyone can leave.
+    server = start_server("--model-path", str(golden_folder / "mlx-2bit"), "--dtype", "float32")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:  # so that the server's own pools are full
         for answer in [pool.submit(server.chat, "hi", max_tokens=1) for _ in range(40)]:
             assert answer.result().status in (200, 503)
