@@ -2,10 +2,13 @@
 import { ApiError, chat, model } from "./api.js";
 import { button, byId } from "./dom.js";
 import { addMessage, drawLog, follow, readsAlong, wireScroll } from "./log.js";
+import { drawMeter } from "./meter.js";
 import { openSettings, paint, settingsOf, wireSettings } from "./settings.js";
 import { drawList, toggleDrawer, wireDrawer } from "./sidebar.js";
 import { newConversation, store, wire } from "./store.js";
 import { Turn } from "./turn.js";
+
+const TICK = 500; // ms between looks at an answer of which nothing arrives: its seconds go on
 
 // `answering` is the one stream that may run: {conversation, turn, abort}.
 const state = { current: store.conversations[0] ?? null, answering: null, window: null };
@@ -15,17 +18,7 @@ function redraw() {
   drawLog(state.current?.messages ?? [], actions);
   byId("title").textContent = state.current?.title ?? "Maple";
   document.title = state.current ? `${state.current.title} · Maple` : "Maple";
-  drawMeter();
-}
-
-function drawMeter() {
-  const used = state.current?.messages.findLast((message) => message.usage)?.usage.total_tokens;
-  byId("context").hidden = !(used && state.window);
-  if (byId("context").hidden) return;
-  Object.assign(byId("meter"), { max: state.window, high: 0.8 * state.window, value: used });
-  const short = (number) => number.toLocaleString("en", { notation: "compact" });
-  byId("meter-text").textContent = `${short(used)} of ${short(state.window)} tokens`;
-  byId("context").title = `Context in use: ${used.toLocaleString("en")} of ${state.window.toLocaleString("en")} tokens`;
+  drawMeter(state.current?.messages, state.window);
 }
 
 function say(text, ...controls) { byId("status").replaceChildren(text, ...controls); }
@@ -117,11 +110,13 @@ async function generate(conversation) {
   busy(true);
   view.grow(turn);
   follow(true);
+  const timer = setInterval(() => grow(turn, view), TICK);
   try {
     await stream(requestBody(conversation), turn, view, abort.signal);
   } catch (error) {
-    if (!abort.signal.aborted) turn.message.error = explain(error);
+    if (!abort.signal.aborted) turn.message.error = explain(error, turn);
   }
+  clearInterval(timer);
   finish(answering, view);
 }
 
@@ -133,12 +128,16 @@ async function stream(body, turn, view, signal) {
     due = true;
     requestAnimationFrame(() => {
       due = false;
-      if (state.answering?.turn !== turn) return;
-      const along = readsAlong();
-      view.grow(turn);
-      if (along) follow(true);
+      grow(turn, view);
     });
   }
+}
+
+function grow(turn, view) {
+  if (state.answering?.turn !== turn) return;
+  const along = readsAlong();
+  view.grow(turn);
+  if (along) follow(true);
 }
 
 function finish(answering, view) {
@@ -152,7 +151,7 @@ function finish(answering, view) {
   keep(conversation);
   if (state.current !== conversation) return;
   view.settle(actions);
-  drawMeter();
+  drawMeter(conversation.messages, state.window);
   if (along) follow(true);
 }
 
@@ -162,8 +161,9 @@ function outcome(message, stopped) {
   return message.tool_calls.length ? "Maple asks for a tool: give its result." : "The answer is complete.";
 }
 
-function explain(error) {
-  return error instanceof ApiError ? error.message : "The server cannot be reached.";
+function explain(error, turn) {
+  if (error instanceof ApiError) return error.message;
+  return turn?.first ? "The connection ended before the answer did." : "The server cannot be reached.";
 }
 
 // A control that goes away hands its focus on; nobody else's is touched.
@@ -188,7 +188,7 @@ async function meet() {
   } catch (error) {
     say(`${explain(error)} `, ...(error.status === 401 ? [button("Enter a key", () => openSettings(store))] : []));
   }
-  drawMeter();
+  drawMeter(state.current?.messages, state.window);
 }
 
 function send(event) {
@@ -207,6 +207,9 @@ byId("stop").addEventListener("click", () => state.answering?.abort.abort());
 byId("new").addEventListener("click", () => show(null));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !byId("settings").open) state.answering?.abort.abort();
+  // Who begins to type means the message.
+  const types = event.key.length === 1 && event.key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (types && document.activeElement === document.body) byId("prompt").focus();
 });
 byId("thinking").checked = store.settings.thinking;
 byId("thinking").addEventListener("change", () => {

@@ -32,6 +32,9 @@ export class Turn {
     return ((this.answered ?? performance.now()) - (this.first ?? this.started)) / 1000;
   }
 
+  // Seconds until the first token, or until now.
+  get waited() { return ((this.first ?? performance.now()) - this.started) / 1000; }
+
   // Tokens a second so far. The stream does not count tokens, but nearly every delta is one.
   get pace() {
     return this.deltas > 1 ? rate(this.deltas, this.first) : null;
@@ -41,7 +44,7 @@ export class Turn {
     const message = this.message;
     if (stopped) message.stopped = true;
     if (message.reasoning_content) message.thoughtSeconds = this.thoughtSeconds;
-    if (this.first) message.wait = (this.first - this.started) / 1000;
+    if (this.first) message.wait = this.waited;
     const tokens = message.usage?.completion_tokens;
     if (tokens > 1 && this.first) message.rate = rate(tokens, this.first);
     if (message.tool_calls.length && !message.content) message.content = null;

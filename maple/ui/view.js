@@ -26,7 +26,7 @@ export class MessageView {
     this.#drawThoughts(turn.thinking ? turn : null, turn);
     this.#drawBody();
     this.#drawCalls(null);
-    this.foot.replaceChildren(fact(turn.pace ? `about ${turn.pace.toFixed(0)} tokens/s` : ""));
+    this.foot.replaceChildren(fact(progress(turn)));
   }
 
   // When it is complete, or was read from the store.
@@ -92,6 +92,11 @@ export class MessageView {
     this.foot.replaceChildren();
     area.focus();
   }
+}
+
+function progress(turn) {
+  if (!turn.first) return turn.waited > 1 ? `waiting · ${turn.waited.toFixed(0)} s` : "";
+  return turn.pace ? `about ${turn.pace.toFixed(0)} tokens/s` : "";
 }
 
 function fact(text, title = null) {

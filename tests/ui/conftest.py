@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -75,6 +76,7 @@ RECORDINGS = (
     line("no thoughts", "A plain", " answer."),
     line("break", "Half", "</think>", "An answer that", finish="error"),
     line("nested", "</think>", ">" * 9000, "\n", "  - x\n" * 50, *(9000 * mark for mark in "[`*"), "_a " * 999),
+    line("late", "</think>", "At last.", delay_ms=1200),
     line("two", "</think>", "Second answer."),
     line(None, "We", " add", " them.", "\n</think>", "\n\n", "391", " is", " the", " answer.", delay_ms=20),
 )  # fmt: skip
@@ -82,9 +84,10 @@ RECORDINGS = (
 
 @attrs.frozen
 class Server:
-    """A running server's address, and its counts."""
+    """A running server's address, its process, and its counts."""
 
     port: int
+    process: subprocess.Popen[bytes]
 
     @property
     def page(self) -> str:
@@ -131,7 +134,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
             )
             stack.callback(process.terminate)
             with log.open(encoding="utf-8") as output:
-                return Server(_listening(_grown(output, process)))
+                return Server(_listening(_grown(output, process)), process)
 
         yield start
 
@@ -306,6 +309,12 @@ def _fresh(driver: webdriver.Chrome, server: Server) -> Iterator[Page]:
     page.requests()
     yield page
     assert page.complaints() == []
+
+
+@pytest.fixture
+def open_page(driver: webdriver.Chrome) -> Callable[[Server], contextlib.AbstractContextManager[Page]]:
+    """``open_page(server)``, for a server of the test's own."""
+    return functools.partial(_fresh, driver)
 
 
 @pytest.fixture

@@ -112,6 +112,12 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     assert page.driver.switch_to.active_element.get_attribute("id") == "open-settings"
 
 
+def test_who_begins_to_type_means_the_message(page: Page) -> None:
+    """No click is needed first."""
+    press(page, "hello there")
+    assert page.one("#prompt").get_attribute("value") == "hello there"
+
+
 def test_what_happens_is_announced(page: Page) -> None:
     """A live region says when an answer begins and ends; the stream itself is not read out word by word."""
     assert page.one("#status").get_attribute("role") == "status"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 if TYPE_CHECKING:
-    from tests.ui.conftest import Page
+    from tests.ui.conftest import Page, Server
 
 
 def test_an_answer_grows_while_it_comes_in(page: Page) -> None:
@@ -133,6 +135,40 @@ def test_a_failure_is_told_and_the_turn_can_be_made_again(page: Page) -> None:
     page.click(".assistant .foot button", "Regenerate")
     page.settled("The answer failed.")
     assert len(page.all(".assistant")) == 1
+
+
+def test_an_answer_that_is_late_shows_how_long_it_has_been_waited_for(page: Page) -> None:
+    """In the queue, or while a long prompt is read, nothing arrives: the page still says that it waits."""
+    page.send("late")
+    page.until(lambda: page.text(".assistant .rate").startswith("waiting · "))
+    page.settled()
+    assert page.text(".assistant .body") == "At last."
+
+
+def test_a_server_that_is_gone_is_told_and_nothing_is_lost(
+    serve: Callable[..., Server], open_page: Callable[..., AbstractContextManager[Page]]
+) -> None:
+    """In the middle of an answer, and before one; the page and its conversation stay."""
+    server = serve()
+    with open_page(server) as page:
+        page.send("count slowly")
+        page.until(lambda: "2 3" in page.text(".assistant .body"))
+        server.process.kill()
+        page.settled("The answer failed.")
+        assert page.text(".assistant .error") == "The connection ended before the answer did."
+        assert "0 1 2 3" in page.text(".assistant .body")
+        page.ask("hello", status="The answer failed.")
+        assert page.text(".assistant .error") == "The server cannot be reached."
+        assert all("net::ERR_" in text for text in page.complaints())
+
+
+def test_a_full_browser_is_told(page: Page) -> None:
+    """What is shown goes on; it is said that it would not survive a reload."""
+    page.js(
+        "for (let n = 1 << 22; n > 8; n >>= 1) try { for (let i = 0; ; i++) localStorage.setItem(`${n}-${i}`, 'x'.repeat(n)); } catch {}"
+    )
+    page.ask("hello", status="space is full")
+    assert page.text(".assistant .body") == "391 is the answer."
 
 
 def test_a_reload_keeps_the_conversations(page: Page) -> None:
