@@ -12,6 +12,12 @@ from selenium.webdriver.common.keys import Keys
 if TYPE_CHECKING:
     from tests.ui.conftest import Page, Server
 
+FILL = """
+for (let size = 1 << 22; size > 8; size >>= 1)
+  try { for (let n = 0; ; n++) localStorage.setItem(`${size}-${n}`, "x".repeat(size)); } catch {}
+"""
+"""Takes all of the browser's space for a site."""
+
 
 def test_an_answer_grows_while_it_comes_in(page: Page) -> None:
     """The text is longer each time one looks, long before the end."""
@@ -164,9 +170,7 @@ def test_a_server_that_is_gone_is_told_and_nothing_is_lost(
 
 def test_a_full_browser_is_told(page: Page) -> None:
     """What is shown goes on; it is said that it would not survive a reload."""
-    page.js(
-        "for (let n = 1 << 22; n > 8; n >>= 1) try { for (let i = 0; ; i++) localStorage.setItem(`${n}-${i}`, 'x'.repeat(n)); } catch {}"
-    )
+    page.js(FILL)
     page.ask("hello", status="space is full")
     assert page.text(".assistant .body") == "391 is the answer."
 
