@@ -44,9 +44,9 @@ bool affine4_units(const Matrix& matrix, int rows, float* units) {
         if (!(end <= largest)) largest = end;
     }
     if (!(largest < 1e30f)) return false;
-    // 8064: the two roundings to bf16 may lift a weight by 2^-7, and 8191 steps are what the sums have room for.
+    // 4032: the two roundings to bf16 may lift a weight by 2^-7, and 4095 steps are what the sums have room for.
     int exponent = 0;
-    std::frexp(largest / 8064.0f, &exponent);
+    std::frexp(largest / 4032.0f, &exponent);
     units[r] = largest < 1e-30f ? 12582912.0f : std::ldexp(12582912.0f, exponent);
   }
   return true;

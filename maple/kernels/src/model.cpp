@@ -10,6 +10,7 @@ namespace maple {
 namespace {
 
 constexpr int kTokenChunk = 4;  // tokens a thread takes at once where work goes by token
+constexpr int kFewTokens = 32;  // below it memory sets the pace, and chunks are small enough to even out the threads
 
 int chunks_of(int n, int size) { return (n + size - 1) / size; }
 
@@ -50,11 +51,13 @@ int Model::step(const maple_slice* slices, int count, float* logits, char* error
       embed(t, slice.tokens[position_of_[t] - slice.start]);
     }
   });
-  for (const Layer& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
     normalize_rows(layer.attention_norm.data());
     attention(layer, slices);
     normalize_rows(layer.mlp_norm.data());
-    experts(layer);
+    experts(layer, i + 1 < layers_.size() ? upcoming(layers_[i + 1].qkv, query_ + 2 * kv_)
+                                          : upcoming(head_, config_.vocabulary));
   }
   head(slices, count, logits);
   return 0;
@@ -113,17 +116,36 @@ void Model::normalize_rows(const float* weight) {
   });
 }
 
-void Model::multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink) {
-  const int blocks = chunks_of(rows, kBlockRows), size = block_chunk(blocks, matrix.block_bytes, pool_.threads());
-  pool_.parallel(chunks_of(blocks, size), [&](int chunk, int) {
-    kernels_->matmul(matrix, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations, inputs, count, sink);
+int Model::chunk_blocks(const Matrix& matrix, int rows) const {
+  return block_chunk(chunks_of(rows, kBlockRows), matrix.block_bytes, pool_.threads());
+}
+
+// The threads take turns, so a thread's next chunk is most likely the one after the others'; behind the last chunks come
+// the first ones of what is read next. Fetching that ahead keeps memory busy across chunks and phases.
+const uint8_t* Model::next_chunk(const Matrix& matrix, int chunk, int chunks, size_t chunk_bytes, Upcoming upcoming) const {
+  const int next = chunk + pool_.threads();
+  if (next < chunks) return matrix.blocks + static_cast<size_t>(next) * chunk_bytes;
+  return upcoming.data ? upcoming.data + static_cast<size_t>(next - chunks) * upcoming.chunk_bytes : nullptr;
+}
+
+Model::Upcoming Model::upcoming(const Matrix& matrix, int rows) const {
+  return {matrix.blocks, static_cast<size_t>(chunk_blocks(matrix, rows)) * matrix.block_bytes};
+}
+
+void Model::multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink, Upcoming upcoming) {
+  const int blocks = chunks_of(rows, kBlockRows), size = chunk_blocks(matrix, rows), chunks = chunks_of(blocks, size);
+  pool_.parallel(chunks, [&](int chunk, int) {
+    Matrix part = matrix;
+    part.next = next_chunk(matrix, chunk, chunks, static_cast<size_t>(size) * matrix.block_bytes, upcoming);
+    kernels_->matmul(part, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations, inputs, count, sink);
   });
 }
 
 // ---- attention -----------------------------------------------------------------------------------------------------
 
 void Model::attention(const Layer& layer, const maple_slice* slices) {
-  multiply(layer.qkv, query_ + 2 * kv_, row_list_.data(), tokens_, {qkv_list_.data(), nullptr});
+  multiply(layer.qkv, query_ + 2 * kv_, row_list_.data(), tokens_, {qkv_list_.data(), nullptr},
+           upcoming(layer.output, config_.hidden));
   pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
     for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) append_keys(layer, slices, t);
   });
@@ -136,7 +158,8 @@ void Model::attention(const Layer& layer, const maple_slice* slices) {
       kernels_->quantize(attended_ + static_cast<size_t>(t) * query_, query_, config_.activations,
                          attention_limbs_ + t * attention_limb_stride_, &attention_rows_[t]);
   });
-  multiply(layer.output, config_.hidden, attention_list_.data(), tokens_, {x_list_.data(), ones_.data()});
+  multiply(layer.output, config_.hidden, attention_list_.data(), tokens_, {x_list_.data(), ones_.data()},
+           upcoming(layer.router, config_.experts));
 }
 
 // QK norm and RoPE in place (queries also take the 1 / sqrt(dim) of the scores), keys and values into the cache.
@@ -190,39 +213,61 @@ void Model::attend(const Layer& layer, const maple_slice* slices, const Attentio
 
 // ---- experts -------------------------------------------------------------------------------------------------------
 
-void Model::experts(const Layer& layer) {
-  multiply(layer.router, config_.experts, row_list_.data(), tokens_, {router_list_.data(), nullptr});
+void Model::experts(const Layer& layer, Upcoming after) {
+  multiply(layer.router, config_.experts, row_list_.data(), tokens_, {router_list_.data(), nullptr}, {});
   pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
     for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) route(t);
   });
   group_by_expert();
 
-  const int pairs = tokens_ * config_.experts_per_token, active = static_cast<int>(active_.size());
-  const int gate_blocks = 2 * width_ / kBlockRows, part = std::min(gate_blocks, 16), parts = chunks_of(gate_blocks, part);
-  pool_.parallel(active * parts, [&](int chunk, int) {
-    const int expert = active_[chunk / parts], begin = chunk % parts * part;
-    Matrix matrix = layer.gate_up;
-    matrix.blocks += static_cast<size_t>(expert) * layer.gate_up_bytes;
-    const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
-    kernels_->gate_up(matrix, begin, std::min(gate_blocks, begin + part), config_.activations, pair_rows_.data() + first, count,
-                      pair_hidden_.data() + first, config_.clamp);
-  });
+  const int pairs = tokens_ * config_.experts_per_token, size = tokens_ < kFewTokens ? 8 : 16;
+  gate_and_up(layer, size);
   pool_.parallel(chunks_of(pairs, 4 * kTokenChunk), [&](int chunk, int) {
     for (int p = chunk * 4 * kTokenChunk; p < std::min(pairs, (chunk + 1) * 4 * kTokenChunk); ++p)
       kernels_->quantize(hidden_rows_ + static_cast<size_t>(p) * width_, width_, config_.activations,
                          hidden_limbs_ + p * hidden_limb_stride_, &hidden_row_[p]);
   });
-  // A thread owns rows of the output and adds the experts to them in ascending order, whatever else is in the step.
-  const int blocks = hidden_ / kBlockRows, most = tokens_ < 32 ? 8 : 16;
-  const int size = std::max(4, std::min(most, chunks_of(blocks, pool_.threads() * 4) / 4 * 4));
-  pool_.parallel(chunks_of(blocks, size), [&](int chunk, int) {
+  down(layer, size, after);
+}
+
+void Model::gate_and_up(const Layer& layer, int down_size) {
+  const int active = static_cast<int>(active_.size()), blocks = 2 * width_ / kBlockRows;
+  const int size = std::min(blocks, 16), parts = chunks_of(blocks, size), chunks = active * parts;
+  const size_t down_bytes = static_cast<size_t>(down_size) * layer.down.block_bytes;
+  const auto at = [&](int chunk) {
+    return layer.gate_up.blocks + static_cast<size_t>(active_[chunk / parts]) * layer.gate_up_bytes +
+           static_cast<size_t>(chunk % parts * size) * layer.gate_up.block_bytes;
+  };
+  pool_.parallel(chunks, [&](int chunk, int) {
+    const int expert = active_[chunk / parts], begin = chunk % parts * size, next = chunk + pool_.threads();
+    const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
+    Matrix matrix = layer.gate_up;
+    matrix.blocks += static_cast<size_t>(expert) * layer.gate_up_bytes;
+    matrix.next = next < chunks ? at(next)
+                                : layer.down.blocks + static_cast<size_t>(active_[0]) * layer.down_bytes +
+                                      static_cast<size_t>(next - chunks) * down_bytes;
+    kernels_->gate_up(matrix, begin, std::min(blocks, begin + size), config_.activations, pair_rows_.data() + first, count,
+                      pair_hidden_.data() + first, config_.clamp);
+  });
+}
+
+// A thread owns rows of the output and adds the experts to them in ascending order, whatever else is in the step.
+void Model::down(const Layer& layer, int size, Upcoming after) {
+  const int blocks = chunks_of(config_.hidden, kBlockRows), chunks = chunks_of(blocks, size);
+  const size_t chunk_bytes = static_cast<size_t>(size) * layer.down.block_bytes;
+  pool_.parallel(chunks, [&](int chunk, int) {
     for (size_t i = 0; i < active_.size(); ++i) {
-      const int expert = active_[i], after = active_[std::min(i + 1, active_.size() - 1)];
       Matrix matrix = layer.down;
-      matrix.blocks += static_cast<size_t>(expert) * layer.down_bytes;
-      matrix.next = layer.down.blocks + static_cast<size_t>(after) * layer.down_bytes +
-                    static_cast<size_t>(chunk) * size * matrix.block_bytes;
-      const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
+      if (i + 1 < active_.size()) {
+        matrix.next = layer.down.blocks + static_cast<size_t>(active_[i + 1]) * layer.down_bytes +
+                      static_cast<size_t>(chunk) * chunk_bytes;
+      } else {
+        Matrix again = layer.down;
+        again.blocks += static_cast<size_t>(active_[0]) * layer.down_bytes;
+        matrix.next = next_chunk(again, chunk, chunks, chunk_bytes, after);
+      }
+      matrix.blocks += static_cast<size_t>(active_[i]) * layer.down_bytes;
+      const int first = expert_start_[active_[i]], count = expert_start_[active_[i] + 1] - first;
       kernels_->matmul(matrix, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations,
                        pair_hidden_rows_.data() + first, count, {pair_x_.data() + first, pair_weight_.data() + first});
     }
@@ -287,7 +332,7 @@ void Model::head(const maple_slice* slices, int count, float* logits) {
     for (int t = 0; t < wanted; t += kWordTile)
       kernels_->word_tile(&rows_[t], std::min(kWordTile, wanted - t), hidden_, config_.activations,
                           words_ + static_cast<size_t>(t) * hidden_);
-  if (wanted) multiply(head_, config_.vocabulary, row_list_.data(), wanted, {logits_list_.data(), nullptr});
+  if (wanted) multiply(head_, config_.vocabulary, row_list_.data(), wanted, {logits_list_.data(), nullptr}, {});
 }
 
 uint8_t* Model::kv_tile(const Layer& layer, int kv_head) const {

@@ -42,6 +42,11 @@ class Model {
   uint8_t* kv_block(bool sliding, int block);
 
  private:
+  struct Upcoming {  // what is read after a matrix, in chunks
+    const uint8_t* data = nullptr;
+    size_t chunk_bytes = 0;
+  };
+
   explicit Model(const maple_config& config, const KernelTable* kernels);
   bool allocate(char* error);
   int check(const maple_slice* slices, int count, int* tokens, char* error) const;
@@ -51,12 +56,17 @@ class Model {
   void attention(const Layer& layer, const maple_slice* slices);
   void append_keys(const Layer& layer, const maple_slice* slices, int token);
   void attend(const Layer& layer, const maple_slice* slices, const AttentionRun& run, int kv_head, int thread);
-  void experts(const Layer& layer);
+  void experts(const Layer& layer, Upcoming after);
+  void gate_and_up(const Layer& layer, int down_size);
+  void down(const Layer& layer, int size, Upcoming after);
   void route(int token);
   void group_by_expert();
   void normalize_rows(const float* weight);
   void head(const maple_slice* slices, int count, float* logits);
-  void multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink);
+  void multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink, Upcoming upcoming);
+  int chunk_blocks(const Matrix& matrix, int rows) const;
+  Upcoming upcoming(const Matrix& matrix, int rows) const;
+  const uint8_t* next_chunk(const Matrix& matrix, int chunk, int chunks, size_t chunk_bytes, Upcoming upcoming) const;
 
   uint8_t* kv_tile(const Layer& layer, int kv_head) const;
 

@@ -13,7 +13,7 @@ namespace maple {
 
 namespace {
 constexpr int kPauses = 2000;   // tens of microseconds: longer than the gaps inside a step
-constexpr int kYields = 200;    // then let others run, and then sleep
+constexpr int kYields = 2000;   // then let others run, and then sleep
 }  // namespace
 
 Pool::Pool(int threads) {
@@ -29,15 +29,19 @@ Pool::~Pool() {
   for (auto& worker : workers_) worker.join();
 }
 
-bool Pool::take_one(int thread) {
+// Chunks until there are none; how many it ran.
+int Pool::take_all(int thread) {
+  int ran = 0;
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
-  do {
-    if ((ticket & kMask) >= ((ticket >> kBits) & kMask)) return false;
-  } while (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire));
-  // The job cannot end before this chunk does, so call_ and argument_ are those of the ticket.
-  call_(argument_, static_cast<int>(ticket & kMask), thread);
-  done_.fetch_add(1, std::memory_order_release);
-  return true;
+  while ((ticket & kMask) < ((ticket >> kBits) & kMask)) {
+    ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);  // of this job, or of one that was published meanwhile
+    if ((ticket & kMask) >= ((ticket >> kBits) & kMask)) break;
+    // The job cannot end before this chunk is counted, so call_ and argument_ are those of the ticket.
+    call_(argument_, static_cast<int>(ticket & kMask), thread);
+    ++ran;
+    ticket = ticket_.load(std::memory_order_relaxed);
+  }
+  return ran;
 }
 
 void Pool::dispatch(int chunks, Call call, const void* argument) {
@@ -50,9 +54,8 @@ void Pool::dispatch(int chunks, Call call, const void* argument) {
     { std::lock_guard<std::mutex> lock(mutex_); }
     wake_.notify_all();
   }
-  while (take_one(0)) {
-  }
-  for (int spins = 0; done_.load(std::memory_order_acquire) != chunks; ++spins) {
+  const int others = chunks - take_all(0);
+  for (int spins = 0; done_.load(std::memory_order_acquire) != others; ++spins) {
     if (spins < kPauses) MAPLE_PAUSE();
     else std::this_thread::yield();
   }
@@ -61,7 +64,8 @@ void Pool::dispatch(int chunks, Call call, const void* argument) {
 void Pool::work(int thread) {
   int idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (take_one(thread)) {
+    if (const int ran = take_all(thread)) {
+      done_.fetch_add(ran, std::memory_order_release);
       idle = 0;
     } else if (++idle < kPauses) {
       MAPLE_PAUSE();

@@ -40,11 +40,11 @@ class Pool {
   static constexpr uint64_t kMask = (1u << kBits) - 1;
 
   void dispatch(int chunks, Call call, const void* argument);
-  bool take_one(int thread);
+  int take_all(int thread);
   void work(int thread);
 
   alignas(64) std::atomic<uint64_t> ticket_{0};
-  alignas(64) std::atomic<int> done_{0};
+  alignas(64) std::atomic<int> done_{0};  // chunks that workers ran, counted when they find no more
   alignas(64) Call call_ = nullptr;
   const void* argument_ = nullptr;
   uint64_t generation_ = 0;

@@ -4,8 +4,9 @@ typedef __m256 F;
 typedef __m256i I;
 constexpr int W = 8;
 constexpr int kTileTokens = 3;
-template <int T, int L>
-constexpr int tile_blocks() { return T * L <= 2 ? 2 : 1; }
+constexpr int kAccumulators = 8;
+template <int Kind, int T, int L>
+constexpr int tile_blocks() { return T * (L ? L : 2) <= 2 ? 2 : 1; }
 constexpr int kKeyVectors = 2;
 #ifdef MAPLE_AVX_VNNI
 constexpr int kInt8Offset = 128;

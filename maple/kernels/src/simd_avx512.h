@@ -4,8 +4,9 @@ typedef __m512 F;
 typedef __m512i I;
 constexpr int W = 16;
 constexpr int kTileTokens = 4;
-template <int T, int L>
-constexpr int tile_blocks() { return T * L <= 4 ? 4 : 2; }  // 16 accumulators; with 24 the compiler spills
+constexpr int kAccumulators = 16;  // with 24 the compiler spills
+template <int Kind, int T, int L>
+constexpr int tile_blocks() { return 2; }
 constexpr int kKeyVectors = 4;
 constexpr int kInt8Offset = 128;  // i_dot8 takes w + 128 as unsigned
 
@@ -93,8 +94,10 @@ static inline F f_lookup(Table table, I index) { return _mm512_permutexvar_ps(in
 static inline I i_or(I a, I b) { return _mm512_or_si512(a, b); }
 static inline I i_lookup_words(I table, I index) { return _mm512_permutexvar_epi16(index, table); }
 static inline I i_dot_words(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
-static inline void i_store_low_words(int16_t* p, I a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+static inline void i_store_low_words(int16_t* p, I a, I b) {
+  alignas(64) static const int16_t kEven[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                                32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+  _mm512_storeu_si512(p, _mm512_permutex2var_epi16(a, _mm512_load_si512(kEven), b));
 }
 
 #define UNROLL _Pragma("GCC unroll 32")

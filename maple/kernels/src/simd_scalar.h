@@ -4,7 +4,8 @@ constexpr int W = 4;
 struct F { float v[W]; };
 struct I { int32_t v[W]; };
 constexpr int kTileTokens = 3;
-template <int T, int L>
+constexpr int kAccumulators = 0;
+template <int Kind, int T, int L>
 constexpr int tile_blocks() { return 1; }
 constexpr int kKeyVectors = 4;
 constexpr int kInt8Offset = 128;
