@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 
 from maple.engine.api import ModelFailed
 from maple.engine.native_loader import KernelOptions, native_loader
@@ -158,6 +159,21 @@ def test_what_the_kernels_do_not_compute_is_left_to_torch(copy_of: Any, fault: s
     assert "\n" not in error.value.reason
     sentinel: Any = object()
     assert native_loader(source, kernels, otherwise=lambda: lambda _: sentinel)(never) is sentinel
+
+
+def test_a_checkpoint_that_is_not_all_ternary_is_served_by_torch(copy_of: Any) -> None:
+    """The composed loader falls back, logs one line that names the tensor, and the model answers."""
+    pytest.importorskip("torch", reason="torch takes over here")
+    from maple.app import model_loader
+    from maple.settings import Settings
+
+    folder = copy_of("bf16-stacked")
+    UNFIT["row not ternary"][1](folder)
+    with structlog.testing.capture_logs() as lines:
+        loaded = model_loader(Settings(model_path=str(folder.path), device="cpu"))(never)
+    assert loaded.served.dtype.startswith("float32")
+    (line,) = [line for line in lines if line["event"] == "engine.kernels_unfit"]
+    assert "mlp.experts.down" in line["reason"]
 
 
 def test_progress_counts_every_tensor_once(golden_folder: pathlib.Path) -> None:
