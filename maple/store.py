@@ -33,6 +33,9 @@ LAYOUT = 1
 DAY = 86_400
 PURGE_SECONDS = 3_600
 BUSY_SECONDS = 5.0
+PAGE_BYTES = 4096
+LARGEST_BYTES = 4 << 30
+"""The most that the file may hold: clients decide how much they store."""
 FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG})
 
 _LAYOUT_SQL = f"""
@@ -184,7 +187,9 @@ def _protect(path: pathlib.Path, named: pathlib.Path) -> None:
 def _prepare(database: sqlite3.Connection, file: pathlib.Path) -> None:
     """Create the table in an empty database; check a used one."""
     database.execute("PRAGMA secure_delete = ON").fetchall()
+    database.execute(f"PRAGMA max_page_count = {LARGEST_BYTES // PAGE_BYTES}").fetchall()
     if not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        database.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         database.execute("PRAGMA journal_mode = WAL").fetchall()
         database.executescript(_LAYOUT_SQL)

@@ -220,6 +220,17 @@ def test_a_full_disk_is_told_apart(store: ResponseStore) -> None:
     assert run(store.get("me", "resp_2")) is None
 
 
+def test_the_file_does_not_grow_without_end(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients decide how much they store; at the limit they are told that there is no room."""
+    monkeypatch.setattr("maple.store.LARGEST_BYTES", 64 * 1024)
+    store = ResponseStore(file, days=30)
+    run(store.put("me", kept()))
+    with pytest.raises(StoreFull):
+        run(store.put("me", kept("resp_2", text="x" * 100_000)))
+    store.close()
+    assert file.stat().st_size <= 64 * 1024
+
+
 def test_a_database_that_breaks_says_so(store: ResponseStore) -> None:
     """Its table is gone: every call fails with SQLite's reason for the log."""
     run(store._run(lambda: store._database.execute("DROP TABLE responses").fetchall()))
