@@ -36,6 +36,7 @@ from maple.turn import ParserPair, TurnDefaults, Turns
 if TYPE_CHECKING:
     from maple.engine.native_loader import KernelOptions
     from maple.engine.runner import Loader
+    from maple.engine.session_files import SessionFiles
     from maple.kernels.native import ActivationMode
     from maple.model.load import LoadOptions
     from maple.native.load import NativeSource
@@ -107,17 +108,34 @@ def build_engine(settings: Settings) -> Engine:
         )
     from maple.engine.worker import ThreadedEngine  # noqa: PLC0415 -- only where a model is wanted
 
-    return ThreadedEngine(model_loader(settings), limits=limits)
+    return ThreadedEngine(model_loader(settings), limits=limits, session_files=session_files(settings))
+
+
+def session_files(settings: Settings) -> SessionFiles | None:
+    """Where sessions are saved, if they are."""
+    if settings.session_dir is None:
+        return None
+    from maple.engine.session_files import SessionFiles  # noqa: PLC0415 -- only where a model is wanted
+
+    return SessionFiles(settings.session_dir.expanduser(), max_bytes=settings.session_max_mb << 20)
 
 
 def model_loader(settings: Settings) -> Loader:
     """The native kernels' loader, or torch's where they are missing or another device or type is wanted."""
-    from maple.engine.choose import Wishes, choose_loader  # noqa: PLC0415 -- only where a model is wanted
+    from maple.engine.cache import CacheLimits  # noqa: PLC0415 -- only where a model is wanted
+    from maple.engine.choose import Wishes, choose_loader  # noqa: PLC0415
     from maple.engine.native_loader import native_loader  # noqa: PLC0415
     from maple.engine.runner import torch_loader  # noqa: PLC0415
 
     def torch() -> Loader:
-        return torch_loader(lambda: load_options(settings), threads=settings.torch_threads)
+        return torch_loader(
+            lambda: load_options(settings),
+            threads=settings.torch_threads,
+            kv_cache_mb=settings.kv_cache_mb,
+            limits=CacheLimits(
+                prefix_bytes=settings.prefix_cache_mb << 20, shared=settings.shared_prefix_cache
+            ),
+        )
 
     def native() -> Loader:
         return native_loader(native_source(settings), kernel_options(settings), otherwise=torch)
@@ -149,6 +167,8 @@ def kernel_options(settings: Settings) -> KernelOptions:
         threads=settings.torch_threads,
         kv_cache_mb=settings.kv_cache_mb,
         slots=settings.max_batch,
+        prefix_cache_mb=settings.prefix_cache_mb,
+        shared_prefix_cache=settings.shared_prefix_cache,
     )
 
 

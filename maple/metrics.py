@@ -33,6 +33,7 @@ _ENGINE_GAUGES = {
     "requests_running": "Jobs that hold a slot",
     "requests_waiting": "Jobs in the queue",
     "kv_bytes": "Bytes held by keys and values",
+    "kv_blocks": "Blocks of keys and values held by sequences, or kept for reuse",
     "sessions": "Live sessions",
 }
 
@@ -108,7 +109,7 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         stats = self._engine.stats()
-        values = attrs.asdict(stats)
+        values = attrs.asdict(stats, recurse=False)
         for name, text in _ENGINE_COUNTERS.items():
             yield CounterMetricFamily(f"maple_{name}", text, value=values[name.removeprefix("requests_")])
         for name, text in _ENGINE_GAUGES.items():

@@ -7,12 +7,13 @@ waiter that leaves costs the model nothing, and the counts need no lock.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
 import attrs
 
-from maple.engine.api import EngineError, EngineOverloaded, Job, ShuttingDown
+from maple.engine.api import EngineError, EngineOverloaded, Job, Queued, ShuttingDown
 from maple.engine.ticket import JobTicket
 
 __all__ = ["Admission", "QueueLimits"]
@@ -61,6 +62,14 @@ class Admission:
     def waiting(self) -> int:
         """Jobs without a slot."""
         return len(self._waiting)
+
+    def queue(self) -> tuple[Queued, ...]:
+        """The waiting jobs in order."""
+        now = time.monotonic()
+        return tuple(
+            Queued(request_id=one.job.request_id, position=place, seconds=round(now - one.submitted_at, 3))
+            for place, one in enumerate(self._waiting, 1)
+        )
 
     def submit(self, job: Job) -> JobTicket:
         """Start the job or queue it. Raises ShuttingDown while draining, EngineOverloaded if full."""

@@ -115,12 +115,34 @@ class Served:
 
 
 @attrs.frozen(kw_only=True)
+class Queued:
+    """A job that waits for its slot: ``position`` from 1, ``seconds`` so far."""
+
+    request_id: str
+    position: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Prefill:
+    """How far the prompt of a job with a slot has been computed, in tokens; ``cached_tokens`` were there.
+
+    ``done_tokens`` is 0 while the job waits for memory, or for another to compute the same prompt.
+    """
+
+    request_id: str
+    done_tokens: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@attrs.frozen(kw_only=True)
 class EngineStats:
     """A snapshot; counters only grow. ``running`` holds slots, ``waiting`` queues.
 
     ``prefix_cache_queries`` are prompts that were looked up for reuse, ``prefix_cache_hits`` those of which
     something was reused, ``prefix_cache_evictions`` kept prefixes that were dropped for room. ``sessions``
-    are live ones.
+    are live ones. ``queue`` and ``prefills`` are in order.
     """
 
     running: int = 0
@@ -130,10 +152,40 @@ class EngineStats:
     cached_tokens: int = 0
     generation_tokens: int = 0
     kv_bytes: int = 0
+    kv_blocks: int = 0
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
     prefix_cache_evictions: int = 0
     sessions: int = 0
+    queue: tuple[Queued, ...] = ()
+    prefills: tuple[Prefill, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class SessionManifest:
+    """What was saved of a session: ``tokens`` with their keys and values, in a file of ``bytes`` bytes.
+
+    ``model`` names the weights, ``sha256`` is the file's, ``created_at`` in Unix seconds.
+    """
+
+    version: int
+    session_id: str
+    model: str
+    kv_format: str
+    tokens: int
+    bytes: int
+    sha256: str
+    created_at: int
+
+
+@attrs.frozen(kw_only=True)
+class SessionLoaded:
+    """A saved session is live again, with so many tokens."""
+
+    session_id: str
+    tokens: int
+    bytes: int
+    load_ms: float
 
 
 class Engine(Protocol):
@@ -173,6 +225,22 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats:
         """Counts as of now."""
+        ...
+
+    async def save_session(self, owner: str, session_id: str) -> SessionManifest:
+        """Save what is live of a session, between two steps. Raises SessionUnknown or SessionsFull."""
+        ...
+
+    async def load_session(self, owner: str, session_id: str) -> SessionLoaded:
+        """Make a saved session live. Raises SessionUnknown, SessionTampered, SessionMismatch or SessionsFull."""
+        ...
+
+    async def session_manifest(self, owner: str, session_id: str) -> SessionManifest:
+        """What the last save was. Raises SessionUnknown or SessionTampered."""
+        ...
+
+    async def delete_session(self, owner: str, session_id: str) -> None:
+        """Forget a session, live and saved. Raises SessionUnknown where there is neither."""
         ...
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - it reports instead of raising
@@ -224,3 +292,32 @@ class PromptTooLong(EngineError):
 
     limit: int
     got: int
+
+
+class SessionError(EngineError):
+    """A session could not be saved, loaded or found."""
+
+
+class SessionUnknown(SessionError):
+    """No such session, or none of this owner's."""
+
+
+@attrs.define(eq=False)
+class SessionTampered(SessionError):
+    """A saved session is not what was saved. ``reason`` is for the log."""
+
+    reason: str
+
+
+@attrs.define(eq=False)
+class SessionMismatch(SessionError):
+    """A session was saved by another model or in another format. ``reason`` is for the log."""
+
+    reason: str
+
+
+@attrs.define(eq=False)
+class SessionsFull(SessionError):
+    """There is no room for a session. What was saved before is intact. ``reason`` is for the log."""
+
+    reason: str

@@ -1,17 +1,20 @@
-"""Whose keys and values are in memory: one handle a sequence, and the bytes of all of them.
+"""What runners' stores of keys and values have in common: handles, waiting, limits, and what a session saves.
 
-Runners differ in what they store; a handle hides that from the scheduler. Opening one names the owner and the
-prompt, so that a store which keeps finished sequences can hand out what it still has of them.
+Opening a handle names the owner and the prompt, so that a store hands out what it still has of them: finished
+sequences are kept until there is no more room, running ones lend what they have computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import enum
+from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["CacheHandle", "CachePool", "KeysAndValues"]
+__all__ = ["CacheHandle", "CacheLimits", "KeysAndValues", "KvSnapshot", "SnapshotUnfit", "Wait"]
 
 
 class KeysAndValues(Protocol):
@@ -33,30 +36,49 @@ Store = TypeVar("Store", bound=KeysAndValues)
 
 @attrs.frozen(eq=False)
 class CacheHandle(Generic[Store]):
-    """A sequence's place in a pool. ``reused`` tokens of its prompt were there when it was opened."""
+    """A sequence's place in a store. ``reused`` tokens of its prompt were there when it was opened."""
 
     store: Store
     reused: int = 0
 
 
-class CachePool(Generic[Store]):
-    """All open sequences of a runner; the engine's thread alone uses it."""
+class Wait(enum.Enum):
+    """Why a sequence cannot be opened yet."""
 
-    def __init__(self, make: Callable[[], Store]) -> None:
-        self._make = make
-        self._open: set[CacheHandle[Store]] = set()
+    MEMORY = "memory"
+    """Others hold it. Those that came later must not overtake."""
+    PREFIX = "prefix"
+    """Another sequence is computing the same prompt: what it computes need not be computed again."""
+
+
+@attrs.frozen(kw_only=True)
+class CacheLimits:
+    """``prefix_bytes`` of ended sequences are kept for reuse, at most, by their owners, or all if ``shared``."""
+
+    prefix_bytes: int = 0
+    shared: bool = False
+
+    def domain(self, owner: str) -> str:
+        """Among whom prefixes are shared."""
+        return "" if self.shared else owner
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class KvSnapshot:
+    """The keys and values of a sequence's first ``ids``, copied out of a store: what a session's file holds.
+
+    ``arrays`` are the store's own, of plain numeric types; ``kv_format`` names their layout.
+    """
+
+    ids: Sequence[int]
+    kv_format: str
+    arrays: Mapping[str, npt.NDArray[np.generic]]
 
     @property
     def nbytes(self) -> int:
-        """Memory of all open sequences."""
-        return sum(handle.store.nbytes for handle in self._open)
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
 
-    def open(self, owner: str, prompt_ids: Sequence[int]) -> CacheHandle[Store]:
-        """A handle for a new sequence. Nothing outlives its sequence yet, so none of the prompt is there."""
-        handle = CacheHandle(self._make())
-        self._open.add(handle)
-        return handle
 
-    def close(self, handle: CacheHandle[Store]) -> None:
-        """Forget the sequence; once is enough, twice is harmless."""
-        self._open.discard(handle)
+class SnapshotUnfit(ValueError):
+    """A snapshot's arrays are not what its format demands."""

@@ -1,92 +1,122 @@
-"""Keys and values in blocks of 64 tokens: which blocks are free, and which belong to a sequence."""
+"""Keys and values in blocks of 64 tokens: which are free, who holds the others, and what memory they cost."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
-__all__ = ["BlockPool", "BlockSequence", "OutOfBlocks"]
+__all__ = ["BlockMemory", "BlockPool", "OutOfBlocks"]
 
 
 class OutOfBlocks(RuntimeError):
-    """Every block is taken: more was admitted than fits."""
+    """There is no memory for another block: more was admitted than fits."""
 
 
 class BlockPool:
-    """The free blocks of one pool of the kernels; the block freed last is handed out first.
+    """The blocks of one pool of the kernels, each with the number of its holders.
 
-    So the memory of blocks that were never needed is never touched.
+    A freed block stays warm, its pages in memory, until it is taken again or `cool` gives them up. Warm blocks
+    are handed out first, so the memory of blocks that were never needed is never touched.
     """
 
-    def __init__(self, blocks: int) -> None:
-        self._size = blocks
+    def __init__(self, blocks: int, block_bytes: int) -> None:
+        self.size = blocks
+        self.block_bytes = block_bytes
+        self._holders: dict[int, int] = {}
+        self._warm: list[int] = []
+        self._cold: list[int] = []
         self._fresh = 0
-        self._freed: list[int] = []
-
-    @property
-    def size(self) -> int:
-        """All blocks."""
-        return self._size
 
     @property
     def taken(self) -> int:
-        """Blocks that sequences hold."""
-        return self._fresh - len(self._freed)
+        """Blocks that somebody holds."""
+        return len(self._holders)
+
+    @property
+    def warm(self) -> int:
+        """Free blocks whose pages are in memory."""
+        return len(self._warm)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of taken and warm blocks."""
+        return (self.taken + self.warm) * self.block_bytes
+
+    def holders(self, block: int) -> int:
+        """How many hold the block."""
+        return self._holders.get(block, 0)
 
     def take(self) -> int:
-        """A block; raises OutOfBlocks."""
-        if self._freed:
-            return self._freed.pop()
-        if self._fresh == self._size:
-            raise OutOfBlocks(f"all {self._size} KV blocks are taken")
-        self._fresh += 1
-        return self._fresh - 1
+        """A block with one holder; raises OutOfBlocks."""
+        if self._warm:
+            block = self._warm.pop()
+        elif self._cold:
+            block = self._cold.pop()
+        elif self._fresh < self.size:
+            block, self._fresh = self._fresh, self._fresh + 1
+        else:
+            raise OutOfBlocks(f"all {self.size} KV blocks are taken")
+        self._holders[block] = 1
+        return block
 
-    def free(self, block: int) -> None:
-        """Give a block back."""
-        self._freed.append(block)
+    def hold(self, block: int) -> int:
+        """One holder more; returns the block."""
+        self._holders[block] += 1
+        return block
+
+    def free(self, block: int) -> int:
+        """One holder less: how many are left. With none, the block is free."""
+        left = self._holders[block] - 1
+        if left:
+            self._holders[block] = left
+        else:
+            del self._holders[block]
+            self._warm.append(block)
+        return left
+
+    def cool(self) -> int:
+        """Take a warm block out of memory's account; its pages are the caller's to give up."""
+        self._cold.append(self._warm.pop())
+        return self._cold[-1]
 
 
 @attrs.define(eq=False)
-class BlockSequence:
-    """The blocks of one sequence, a table for each pool; entry b is for tokens 64 b … 64 b + 63.
+class BlockMemory:
+    """The pools of full and sliding layers within one budget of bytes.
 
-    Entries of the sliding table that left the window are -1. ``tokens`` is the length of a block.
+    The pools' address space may be larger than the budget: pages move between them as blocks do. ``discard``
+    gives up the pages of a free block, named by pool (sliding or not) and number.
     """
 
     full: BlockPool
     sliding: BlockPool
-    window: int
-    tokens: int
-    length: int = 0
-    blocks: list[int] = attrs.Factory(list)
-    sliding_blocks: list[int] = attrs.Factory(list)
-    _kept_from: int = 0  # entries before it have been given back
+    budget: int
+    discard: Callable[[bool, int], None] = lambda _sliding, _block: None
 
     @property
-    def held(self) -> tuple[int, int]:
-        """Blocks held of the full and of the sliding pool."""
-        return len(self.blocks), len(self.sliding_blocks) - self._kept_from
+    def taken_bytes(self) -> int:
+        """Memory of the blocks that somebody holds."""
+        return self.full.taken * self.full.block_bytes + self.sliding.taken * self.sliding.block_bytes
 
-    def reach(self, length: int) -> None:
-        """Take the blocks that tokens up to ``length`` need; raises OutOfBlocks, keeping what was taken."""
-        while len(self.blocks) * self.tokens < length:
-            self.blocks.append(self.full.take())
-        while len(self.sliding_blocks) * self.tokens < length:
-            self.sliding_blocks.append(self.sliding.take())
+    def fits(self, sliding: bool) -> bool:
+        """Whether a further block keeps within the budget."""
+        return self.taken_bytes + self.pool(sliding).block_bytes <= self.budget
 
-    def advance(self, length: int) -> None:
-        """The first ``length`` tokens are computed: give back what no later token's window reaches."""
-        self.length = length
-        oldest = max(0, length - self.window + 1) // self.tokens
-        for index in range(self._kept_from, min(oldest, len(self.sliding_blocks))):
-            self.sliding.free(self.sliding_blocks[index])
-            self.sliding_blocks[index] = -1
-            self._kept_from = index + 1
+    def take(self, sliding: bool) -> int:
+        """A block of one pool, at the cost of the other's warm ones if need be; raises OutOfBlocks."""
+        pool, other = self.pool(sliding), self.pool(not sliding)
+        if not pool.warm:
+            while other.warm and self._resident_bytes + pool.block_bytes > self.budget:
+                self.discard(not sliding, other.cool())
+            if self._resident_bytes + pool.block_bytes > self.budget:
+                raise OutOfBlocks(f"{self.budget} bytes of KV cache are taken")
+        return pool.take()
 
-    def close(self) -> None:
-        """Give everything back; twice is harmless."""
-        for block in self.blocks:
-            self.full.free(block)
-        for block in self.sliding_blocks[self._kept_from :]:
-            self.sliding.free(block)
-        self.blocks, self.sliding_blocks, self._kept_from = [], [], 0
+    def pool(self, sliding: bool) -> BlockPool:
+        """The pool of the sliding or of the full layers."""
+        return self.sliding if sliding else self.full
+
+    @property
+    def _resident_bytes(self) -> int:
+        return self.full.resident_bytes + self.sliding.resident_bytes

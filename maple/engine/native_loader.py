@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import structlog
 
 from maple.engine.api import ModelFailed, Served
+from maple.engine.cache import CacheLimits
 from maple.engine.detokenize import TokenBytes
 from maple.engine.memory import available_bytes
-from maple.engine.native_runner import BlockBudget, NativeRunner
-from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, physical_cores, read_tokenizer
+from maple.engine.native_cache import SequenceBound
+from maple.engine.native_runner import NativeRunner
+from maple.engine.runner import (
+    LoadedEngine,
+    Loader,
+    PrefillLimits,
+    kv_budget,
+    physical_cores,
+    read_tokenizer,
+)
 from maple.kernels import KernelError, NativeModel
 from maple.kernels.native import ActivationMode, KvDtype
 from maple.model.describe import eos_token_ids, generation_defaults
@@ -25,8 +34,8 @@ __all__ = ["KernelOptions", "kv_dtype", "native_loader"]
 PREFILL = PrefillLimits(chunk=512, budget=512)
 """Each expert's rows are read once a chunk: a short one wastes them, a long one lets running streams wait."""
 
-_KV_SHARE = 0.8
-"""Of the memory that is free once the weights are there."""
+_MOST_BLOCKS = 1 << 24
+"""More than any context needs: blocks of layers that there are none of are free."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +54,8 @@ class KernelOptions:
     kv_cache_mb: int | None = None
     slots: int = 1
     path: str | None = None
+    prefix_cache_mb: int = 0
+    shared_prefix_cache: bool = False
 
 
 _KV_DTYPES: Mapping[str, KvDtype] = {"bfloat16": "bf16", "float32": "f32", "int8": "int8"}
@@ -87,7 +98,8 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
     token_bytes = TokenBytes(read_tokenizer(loaded.folder))
     ids = token_bytes.ids()
     ids = ids[ids < loaded.config.vocab_size]
-    model, longest = _model(loaded, kernels)
+    runner, longest = _runner(loaded, kernels)
+    model = runner.model
     served = Served(
         folder=loaded.folder,
         vocabulary=len(ids),
@@ -107,50 +119,39 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
         packed=loaded.packed,
         context=longest,
     )
-    return LoadedEngine(
-        runner=NativeRunner(model), served=served, token_bytes=token_bytes, token_ids=ids, prefill=PREFILL
-    )
+    return LoadedEngine(runner=runner, served=served, token_bytes=token_bytes, token_ids=ids, prefill=PREFILL)
 
 
-def _model(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeModel, int]:
-    """The model with its KV blocks, and the longest sequence that fits; ModelFailed where none does."""
-    config = loaded.config
-
-    def make(budget: BlockBudget) -> NativeModel:
-        return NativeModel(
-            loaded.shape,
-            loaded.weights,
-            threads=kernels.threads,
-            activations=kernels.activations,
-            kv_dtype=kernels.kv_dtype,
-            kv_blocks=budget.blocks,
-            sliding_kv_blocks=budget.sliding_blocks,
-            max_tokens=PREFILL.budget + kernels.slots,
-            path=kernels.path,
-        )
-
-    with make(BlockBudget(blocks=0, sliding_blocks=0, longest=0)) as probe:
+def _runner(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeRunner, int]:
+    """The runner with its KV blocks, and the longest sequence that fits; ModelFailed where none does."""
+    trained, budget = loaded.config.max_position_embeddings, kv_budget(kernels.kv_cache_mb, available_bytes())
+    with _model(loaded, kernels, (0, 0)) as probe:
         bytes_each = (probe.kv_block_bytes(sliding=False), probe.kv_block_bytes(sliding=True))
-    budget = BlockBudget.of(
-        loaded.shape,
-        bytes_each=bytes_each,
-        budget=_kv_bytes(kernels.kv_cache_mb),
-        slots=kernels.slots,
-        longest=config.max_position_embeddings,
-        chunk=PREFILL.chunk,
+    model = _model(loaded, kernels, [min(budget // max(1, size), _MOST_BLOCKS) for size in bytes_each])
+    runner = NativeRunner(
+        model,
+        SequenceBound(window=loaded.shape.window, chunk=PREFILL.chunk),
+        budget=budget,
+        limits=CacheLimits(prefix_bytes=kernels.prefix_cache_mb << 20, shared=kernels.shared_prefix_cache),
     )
-    if budget.longest == 0:
+    longest = min(runner.longest, trained)
+    if longest == 0:
         raise ModelFailed("the KV cache has no room for a single sequence: raise MAPLE_KV_CACHE_MB")
-    if budget.longest < config.max_position_embeddings:
-        log.warning("engine.context_cut", tokens=budget.longest, trained=config.max_position_embeddings)
-    return make(budget), budget.longest
+    if longest < trained:
+        log.warning("engine.context_cut", tokens=longest, trained=trained)
+    return runner, longest
 
 
-def _kv_bytes(kv_cache_mb: int | None) -> int:
-    """What KV caches may take; raises ModelFailed where more is asked for than is free."""
-    free = available_bytes()
-    if kv_cache_mb is None:
-        return int(free * _KV_SHARE)
-    if kv_cache_mb << 20 > free:
-        raise ModelFailed(f"MAPLE_KV_CACHE_MB={kv_cache_mb} is more than the {free >> 20} MiB that are free")
-    return kv_cache_mb << 20
+def _model(loaded: NativeWeights, kernels: KernelOptions, blocks: Sequence[int]) -> NativeModel:
+    """The model with room for so many blocks of full and of sliding layers; unused ones cost no memory."""
+    return NativeModel(
+        loaded.shape,
+        loaded.weights,
+        threads=kernels.threads,
+        activations=kernels.activations,
+        kv_dtype=kernels.kv_dtype,
+        kv_blocks=blocks[0],
+        sliding_kv_blocks=blocks[1],
+        max_tokens=PREFILL.budget + kernels.slots,
+        path=kernels.path,
+    )

@@ -2,106 +2,85 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Iterator, Sequence
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
-from maple.engine.cache import CacheHandle
-from maple.engine.kv_blocks import BlockPool, BlockSequence
+from maple.engine.cache import CacheHandle, CacheLimits, KvSnapshot, Wait
+from maple.engine.kv_blocks import BlockMemory, BlockPool
+from maple.engine.native_cache import BlockTable, NativeCache, SequenceBound
+from maple.engine.native_sessions import copied_in, copied_out
 from maple.engine.runner import SequenceSlice
-from maple.kernels import KV_BLOCK_TOKENS, ModelShape, NativeModel, StepSlice
+from maple.kernels import KV_BLOCK_TOKENS, NativeModel, StepSlice
 
-__all__ = ["BlockBudget", "NativeKeysAndValues", "NativeRunner"]
+__all__ = ["NativeRunner"]
 
 Row = npt.NDArray[np.float32] | None
-
-
-@attrs.frozen(kw_only=True)
-class BlockBudget:
-    """How many KV blocks there are, and the longest sequence that always fits, in tokens.
-
-    Every one of the engine's slots gets room for such a sequence, so that none can run out of blocks.
-    """
-
-    blocks: int
-    sliding_blocks: int
-    longest: int
-
-    @classmethod
-    def of(
-        cls,
-        shape: ModelShape,
-        *,
-        bytes_each: tuple[int, int],
-        budget: int,
-        slots: int,
-        longest: int,
-        chunk: int,
-    ) -> BlockBudget:
-        """Blocks for ``slots`` sequences of up to ``longest`` tokens, or of fewer within ``budget`` bytes.
-
-        ``bytes_each``: of a block of the full and of the sliding layers; ``chunk``: most tokens of a slice.
-        ``longest`` is 0 where not even one block fits.
-        """
-        full, sliding = bytes_each
-        window = -(-(shape.window + chunk) // KV_BLOCK_TOKENS) + 1
-        blocks = -(-longest // KV_BLOCK_TOKENS)
-        sliding_blocks = min(window, blocks)
-        room = budget // slots - sliding_blocks * sliding
-        if full:
-            blocks = max(0, min(blocks, room // full))
-        elif room < 0:
-            blocks = 0
-        return cls(
-            blocks=blocks * slots,
-            sliding_blocks=sliding_blocks * slots,
-            longest=min(longest, blocks * KV_BLOCK_TOKENS),
-        )
-
-
-@attrs.frozen(eq=False)
-class NativeKeysAndValues:
-    """One sequence's blocks, as a cache handle's store."""
-
-    blocks: BlockSequence
-    bytes_each: tuple[int, int]
-
-    @property
-    def length(self) -> int:
-        """Tokens computed."""
-        return self.blocks.length
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the blocks held."""
-        full, sliding = self.blocks.held
-        return full * self.bytes_each[0] + sliding * self.bytes_each[1]
 
 
 class NativeRunner:
     """Runs all slices together; a sequence's rows are bit for bit those it gets alone.
 
     A step cannot be interrupted: a cancelled slice is left out only before it. Slices that the model's
-    ``max_tokens`` cannot take together are run one call after another.
+    ``max_tokens`` cannot take together are run one call after another. ``budget`` bounds the bytes of all KV
+    blocks in memory; by default the model's pools do.
     """
 
-    def __init__(self, model: NativeModel) -> None:
+    def __init__(
+        self,
+        model: NativeModel,
+        bound: SequenceBound,
+        *,
+        budget: int | None = None,
+        limits: CacheLimits | None = None,
+    ) -> None:
+        full = BlockPool(model.kv_blocks, model.kv_block_bytes(sliding=False))
+        sliding = BlockPool(model.sliding_kv_blocks, model.kv_block_bytes(sliding=True))
+        if budget is None:
+            budget = full.size * full.block_bytes + sliding.size * sliding.block_bytes
         self._model = model
-        self._full = BlockPool(model.kv_blocks)
-        self._sliding = BlockPool(model.sliding_kv_blocks)
-        self._bytes_each = (model.kv_block_bytes(sliding=False), model.kv_block_bytes(sliding=True))
+        memory = BlockMemory(full, sliding, budget, self._discard)
+        self._cache = NativeCache(memory, bound, limits or CacheLimits(), self._copy)
+
+    @property
+    def model(self) -> NativeModel:
+        """The model."""
+        return self._model
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that fits into the memory, alone, in tokens."""
+        return self._cache.longest
 
     @property
     def kv_bytes(self) -> int:
-        """Memory of all blocks that sequences hold."""
-        return self._full.taken * self._bytes_each[0] + self._sliding.taken * self._bytes_each[1]
+        """Memory of all blocks that sequences hold or that are kept."""
+        return self._cache.memory.taken_bytes
 
-    def open(self, owner: str, prompt_ids: Sequence[int]) -> CacheHandle[NativeKeysAndValues]:
-        """An empty sequence; its blocks are taken as it grows."""
-        blocks = BlockSequence(self._full, self._sliding, self._model.shape.window, KV_BLOCK_TOKENS)
-        return CacheHandle(NativeKeysAndValues(blocks, self._bytes_each))
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks of both kinds that sequences hold or that are kept."""
+        return self._cache.memory.full.taken + self._cache.memory.sliding.taken
+
+    @property
+    def evictions(self) -> int:
+        """Blocks' worth of kept prefixes that were dropped for room."""
+        return self._cache.evictions
+
+    @property
+    def kv_format(self) -> str:
+        """The layout of a block, and how its numbers were computed."""
+        model, memory = self._model, self._cache.memory
+        size = f"{memory.full.block_bytes}x{memory.sliding.block_bytes}"
+        return f"maple-native-1/{model.path}/{model.activations}/{model.kv_dtype}/{KV_BLOCK_TOKENS}/{size}"
+
+    def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[BlockTable] | Wait:
+        """A table with all that is there of the prompt; further blocks are taken as it grows."""
+        table = self._cache.open(owner, prompt_ids, longest)
+        return table if isinstance(table, Wait) else CacheHandle(table, reused=table.length)
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[Row]:
         """Run the slices; the rows are views of one array."""
@@ -110,9 +89,29 @@ class NativeRunner:
             self._run(slices, group, rows)
         return rows
 
-    def close(self, cache: CacheHandle[NativeKeysAndValues]) -> None:
-        """Give the blocks back."""
-        cache.store.blocks.close()
+    def close(self, cache: CacheHandle[BlockTable], *, keep: bool = True) -> None:
+        """Give the blocks back, or keep them for reuse within the limits."""
+        self._cache.close(cache.store, keep=keep)
+
+    def resident(self, owner: str, ids: Sequence[int]) -> int:
+        """How many of the first ids are there to go on from."""
+        return self._cache.find(owner, ids).length
+
+    def forget(self, owner: str, ids: Sequence[int]) -> None:
+        """Drop what is kept of these ids and of no others."""
+        self._cache.forget(owner, ids)
+
+    def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
+        """A copy of what is there of the ids; None where nothing is."""
+        match = self._cache.find(owner, ids)
+        if not match.length:
+            return None
+        arrays = copied_out(self._model, match)
+        return KvSnapshot(ids=tuple(ids[: match.length]), kv_format=self.kv_format, arrays=arrays)
+
+    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
+        """Keep a snapshot's blocks for reuse: how many of its ids are resident now. Raises SnapshotUnfit."""
+        return copied_in(self._model, self._cache, owner, snapshot)
 
     def shut(self) -> None:
         """Stop the kernels' threads and free the KV cache; no step may follow."""
@@ -139,18 +138,32 @@ class NativeRunner:
         row = 0
         for index, step in zip(group, steps, strict=True):
             one = slices[index]
-            one.cache.store.blocks.advance(one.start + len(one.ids))
+            self._cache.advance(one.cache.store, one.ids)
             if step.logits:
                 rows[index] = logits[row]
                 row += 1
 
     def _prepare(self, one: SequenceSlice) -> StepSlice:
-        blocks: BlockSequence = one.cache.store.blocks
-        blocks.reach(one.start + len(one.ids))
+        table: BlockTable = one.cache.store
+        self._cache.reach(table, one.start + len(one.ids))
         return StepSlice(
             tokens=one.ids,
             start=one.start,
-            blocks=blocks.blocks,
-            sliding_blocks=blocks.sliding_blocks,
+            blocks=table.blocks,
+            sliding_blocks=table.sliding_blocks,
             logits=int(one.want_logits),
         )
+
+    def _copy(self, sliding: bool, source: int, target: int) -> None:
+        self._model.kv_block(target, sliding=sliding)[:] = self._model.kv_block(source, sliding=sliding)
+
+    def _discard(self, sliding: bool, block: int) -> None:
+        """Give the block's whole pages back to the system; they read as zeros from then on."""
+        content = self._model.kv_block(block, sliding=sliding)
+        begin = -(-content.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (content.ctypes.data + content.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > begin:
+            _LIBC.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)

@@ -19,10 +19,12 @@ import structlog
 import tokenizers
 
 from maple.engine.api import ModelFailed, Served
-from maple.engine.cache import CacheHandle
+from maple.engine.cache import CacheHandle, CacheLimits, KvSnapshot, Wait
 from maple.engine.detokenize import TokenBytes
+from maple.engine.memory import available_bytes
 
 if TYPE_CHECKING:
+    from maple.engine.torch_runner import TorchRunner
     from maple.model import LoadedModel, LoadOptions
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "PrefillLimits",
     "Runner",
     "SequenceSlice",
+    "kv_budget",
     "physical_cores",
     "read_tokenizer",
     "torch_loader",
@@ -62,8 +65,26 @@ class Runner(Protocol):
         """Memory that keys and values take."""
         ...
 
-    def open(self, owner: str, prompt_ids: Sequence[int]) -> CacheHandle[Any]:
-        """Room for a new sequence's keys and values."""
+    @property
+    def kv_blocks(self) -> int:
+        """The same, in blocks."""
+        ...
+
+    @property
+    def evictions(self) -> int:
+        """Kept prefixes that were dropped for room, so far."""
+        ...
+
+    @property
+    def kv_format(self) -> str:
+        """What a snapshot's bytes mean; another format's are of no use here."""
+        ...
+
+    def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[Any] | Wait:
+        """A place for a new sequence of up to ``longest`` tokens, with what is there of its prompt.
+
+        At least the last id is left to be computed. Raises PromptTooLong where it could never fit.
+        """
         ...
 
     def step(self, slices: Sequence[SequenceSlice]) -> Sequence[npt.NDArray[np.float32] | None]:
@@ -75,8 +96,27 @@ class Runner(Protocol):
         """
         ...
 
-    def close(self, cache: CacheHandle[Any]) -> None:
-        """The sequence has ended."""
+    def close(self, cache: CacheHandle[Any], *, keep: bool = True) -> None:
+        """The sequence has ended; what it computed may be kept for reuse, unless it is not to be trusted."""
+        ...
+
+    def resident(self, owner: str, ids: Sequence[int]) -> int:
+        """How many of the first ids a prompt that continues them would find computed."""
+        ...
+
+    def forget(self, owner: str, ids: Sequence[int]) -> None:
+        """Drop what is kept of these ids and is of no use to others."""
+        ...
+
+    def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
+        """A copy of what is there of the ids; None where nothing is."""
+        ...
+
+    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
+        """Keep a snapshot of this ``kv_format`` for reuse: how many ids are resident now.
+
+        MEMORY where running sequences leave no room. Raises SnapshotUnfit, and nothing is kept then.
+        """
         ...
 
 
@@ -105,6 +145,9 @@ class LoadedEngine:
     """What suits the runner."""
 
 
+_KV_SHARE = 0.8
+"""Of the memory that is free once the weights are there."""
+
 # Unpacking a layer costs 512 tokens no more than 128, and a cancelled pass stops at the next layer anyway.
 _TORCH_PREFILL = PrefillLimits(chunk=512, budget=512)
 
@@ -117,14 +160,23 @@ class Loader(Protocol):
         ...
 
 
-def torch_loader(options: Callable[[], LoadOptions], *, threads: int = 0) -> Loader:
+def torch_loader(
+    options: Callable[[], LoadOptions],
+    *,
+    threads: int = 0,
+    kv_cache_mb: int | None = None,
+    limits: CacheLimits | None = None,
+) -> Loader:
     """A loader for the Transformers model. ``options`` is called, and torch imported, in the engine's thread.
 
-    ``threads`` is torch's number of threads; 0 takes the physical cores.
+    ``threads`` is torch's number of threads; 0 takes the physical cores. ``kv_cache_mb`` None takes what is free.
     """
 
     def load_with_torch(cancelled: Callable[[], bool]) -> LoadedEngine:
         started = time.monotonic()
+        # Read by torch's OpenMP when it is loaded: waiting threads that spin collapse as soon as another process
+        # wants a core (15 s of processor time a token were seen instead of 0.6).
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         import torch  # noqa: PLC0415 - seconds of import that a server's start must not wait for
 
         from maple.engine.torch_runner import TorchRunner  # noqa: PLC0415
@@ -136,19 +188,35 @@ def torch_loader(options: Callable[[], LoadOptions], *, threads: int = 0) -> Loa
             loaded = load(options(), progress=progress_reporter(), cancelled=cancelled)
         except LoadError as error:
             raise ModelFailed(str(error)) from error
-        return _describe(TorchRunner(loaded), loaded, time.monotonic() - started)
+        budget = kv_budget(kv_cache_mb, _free_bytes(torch, loaded.device))
+        runner = TorchRunner(loaded, budget=budget, limits=limits)
+        return _describe(runner, loaded, time.monotonic() - started)
 
     return load_with_torch
 
 
-def _describe(runner: Runner, loaded: LoadedModel, seconds: float) -> LoadedEngine:
+def kv_budget(kv_cache_mb: int | None, free: int) -> int:
+    """Bytes that KV caches may take; raises ModelFailed where more is asked for than is free."""
+    if kv_cache_mb is None:
+        return int(free * _KV_SHARE)
+    if kv_cache_mb << 20 > free:
+        raise ModelFailed(f"MAPLE_KV_CACHE_MB={kv_cache_mb} is more than the {free >> 20} MiB that are free")
+    return kv_cache_mb << 20
+
+
+def _free_bytes(torch: Any, device: str) -> int:
+    """Memory that is free where the model is."""
+    return int(torch.cuda.mem_get_info()[0]) if device.startswith("cuda") else available_bytes()
+
+
+def _describe(runner: TorchRunner, loaded: LoadedModel, seconds: float) -> LoadedEngine:
     token_bytes = TokenBytes(read_tokenizer(loaded.folder))
     ids = token_bytes.ids()
     ids = ids[ids < loaded.config.vocab_size]
     served = Served(
         folder=loaded.folder,
         vocabulary=len(ids),
-        max_model_len=loaded.config.max_position_embeddings,
+        max_model_len=min(loaded.config.max_position_embeddings, runner.longest),
         eos_token_ids=loaded.eos_token_ids,
         generation_defaults=loaded.generation_defaults,
         device=loaded.device,

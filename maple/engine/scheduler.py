@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, StopReason
-from maple.engine.cache import CacheHandle
+from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, Prefill, StopReason
+from maple.engine.cache import CacheHandle, Wait
+from maple.engine.live_sessions import LiveSessions
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import LoadedEngine, PrefillLimits, SequenceSlice
 from maple.engine.sampling import Allowed, Sampler
@@ -35,6 +36,7 @@ class _Sequence(Generic[Key]):
     transcript: Transcript
     queue_seconds: float
     started: float
+    """When the sequence was taken, and once it is opened, when that was."""
     ids: list[int]
     cache: CacheHandle[Any] | None = None
     computed: int = 0  # ids whose keys and values are in the cache
@@ -48,14 +50,29 @@ class _Sequence(Generic[Key]):
     def overdue(self, now: float) -> bool:
         return 0 < self.job.timeout <= now - self.started
 
-    def next_slice(self, cache: CacheHandle[Any], chunk: int) -> SequenceSlice:
+    def next_slice(self, chunk: int) -> SequenceSlice:
+        if self.cache is None:
+            raise RuntimeError("a sequence that is not open was to run")
         end = min(len(self.ids), (self.computed // chunk + 1) * chunk)
         return SequenceSlice(
-            cache=cache,
+            cache=self.cache,
             ids=self.ids[self.computed : end],
             start=self.computed,
             want_logits=end == len(self.ids),
             cancelled=self.cancelled,
+        )
+
+    @property
+    def computed_ids(self) -> list[int]:
+        return self.ids[: self.computed]
+
+    @property
+    def progress(self) -> Prefill:
+        return Prefill(
+            request_id=self.job.request_id,
+            done_tokens=self.computed,
+            prompt_tokens=len(self.job.prompt_ids),
+            cached_tokens=self.cache.reused if self.cache else 0,
         )
 
     def finish(self, reason: StopReason, now: float) -> Finish:
@@ -74,8 +91,8 @@ class _Sequence(Generic[Key]):
 class Scheduler(Generic[Key]):
     """Runs admitted sequences together, one step a call.
 
-    A step runs the next id of every sequence that decodes, and prompts by ``limits`` (the runner's own unless
-    given), the oldest first.
+    A step opens sequences as far as memory goes, in the order in which they came, and runs the next id of every
+    sequence that decodes, and prompts by ``limits`` (the runner's own unless given), the oldest first.
     An exception in it ends the sequences that were in it and no others. `cancelled` of a sequence is asked
     between steps, and by the runner within them.
     """
@@ -96,6 +113,8 @@ class Scheduler(Generic[Key]):
         self._failures = 0
         self._deliveries: list[Delivery[Key]] = []
         self._prompt_tokens = self._cached_tokens = self._generation_tokens = 0
+        self._queries = self._hits = 0
+        self.sessions = LiveSessions(loaded.runner, running=self._running_ids, release=self._release_session)
 
     @property
     def idle(self) -> bool:
@@ -118,6 +137,7 @@ class Scheduler(Generic[Key]):
     def step(self) -> StepReport[Key]:
         """Run one step. Never raises for what the model does."""
         self._sweep()
+        self._open_waiting()
         self._run(self._plan())
         self._sweep()
         return self._report()
@@ -128,14 +148,42 @@ class Scheduler(Generic[Key]):
         for sequence in list(self._sequences.values()):
             if sequence.cancelled():
                 self._end(sequence)
-            elif sequence.overdue(now):
+            elif sequence.cache is not None and sequence.overdue(now):
                 self._close(sequence, "length")
+
+    def _open_waiting(self) -> None:
+        """Open what fits; none overtakes another that waits for memory."""
+        for sequence in [one for one in self._sequences.values() if one.cache is None]:
+            try:
+                longest = len(sequence.job.prompt_ids) + sequence.job.max_tokens
+                cache = self._runner.open(sequence.job.owner, sequence.job.prompt_ids, longest)
+            except EngineError as error:
+                self._end(sequence, error=error)
+                continue
+            except Exception:
+                self._fail([sequence])
+                continue
+            if cache is Wait.MEMORY:
+                return
+            if isinstance(cache, CacheHandle):
+                self._note_opened(sequence, cache)
+
+    def _note_opened(self, sequence: _Sequence[Key], cache: CacheHandle[Any]) -> None:
+        sequence.cache = cache
+        sequence.computed = cache.reused
+        now = self._clock()
+        sequence.queue_seconds += now - sequence.started
+        sequence.started = now
+        self._queries += 1
+        self._hits += cache.reused > 0
 
     def _plan(self) -> list[_Sequence[Key]]:
         planned = []
         budget = self._limits.budget
         chunk = self._limits.chunk
         for sequence in self._sequences.values():
+            if sequence.cache is None:
+                continue
             if sequence.prefilling:
                 size = min(chunk - sequence.computed % chunk, len(sequence.ids) - sequence.computed)
                 if size > budget and budget < self._limits.budget:
@@ -148,7 +196,7 @@ class Scheduler(Generic[Key]):
         if not planned:
             return
         try:
-            slices = [one.next_slice(self._opened(one), self._limits.chunk) for one in planned]
+            slices = [one.next_slice(self._limits.chunk) for one in planned]
             rows = self._runner.step(slices)
         except Exception:
             self._failures += 1
@@ -161,12 +209,6 @@ class Scheduler(Generic[Key]):
                 self._advance(sequence, row)
             except Exception:  # logits that nothing can be sampled from, above all: the others are fine
                 self._fail([sequence])
-
-    def _opened(self, sequence: _Sequence[Key]) -> CacheHandle[Any]:
-        if sequence.cache is None:
-            sequence.cache = self._runner.open(sequence.job.owner, sequence.job.prompt_ids)
-            sequence.computed = sequence.cache.reused
-        return sequence.cache
 
     def _advance(self, sequence: _Sequence[Key], row: Row) -> None:
         if row is None:
@@ -214,8 +256,25 @@ class Scheduler(Generic[Key]):
     ) -> None:
         del self._sequences[sequence.key]
         if sequence.cache is not None:
-            self._runner.close(sequence.cache)
+            self._runner.close(sequence.cache, keep=error is None)
+            self.sessions.note(sequence.job, sequence.computed_ids)
         self._deliveries.append(Delivery(key=sequence.key, items=items, error=error, ended=True))
+
+    def _running_ids(self, owner: str, session_id: str) -> list[int]:
+        """The ids computed so far of the session's newest running sequence."""
+        for one in reversed(self._sequences.values()):
+            if (one.job.owner, one.job.session_id) == (owner, session_id) and one.computed:
+                return one.computed_ids
+        return []
+
+    def _release_session(self, owner: str, session_id: str) -> bool:
+        """Let the session's running sequences go on without it; whether there are any."""
+        found = False
+        for one in self._sequences.values():
+            if (one.job.owner, one.job.session_id) == (owner, session_id):
+                one.job = attrs.evolve(one.job, session_id=None)
+                found = True
+        return found
 
     def _report(self) -> StepReport[Key]:
         report = StepReport(
@@ -224,8 +283,15 @@ class Scheduler(Generic[Key]):
             cached_tokens=self._cached_tokens,
             generation_tokens=self._generation_tokens,
             kv_bytes=self._runner.kv_bytes,
+            kv_blocks=self._runner.kv_blocks,
+            prefix_queries=self._queries,
+            prefix_hits=self._hits,
+            evictions=self._runner.evictions,
+            sessions=self.sessions.count(),
+            prefills=tuple(one.progress for one in self._sequences.values() if one.prefilling),
             broken=self._failures > 1,
         )
         self._deliveries = []
         self._prompt_tokens = self._cached_tokens = self._generation_tokens = 0
+        self._queries = self._hits = 0
         return report

@@ -21,6 +21,9 @@ from maple.engine.api import (
     ModelLoading,
     Piece,
     Served,
+    SessionLoaded,
+    SessionManifest,
+    SessionUnknown,
     StopReason,
     Ticket,
 )
@@ -111,7 +114,24 @@ class ScriptedEngine:
             cancelled=self._admission.cancelled,
             prompt_tokens=self._prompt_tokens,
             generation_tokens=self._generation_tokens,
+            queue=self._admission.queue(),
         )
+
+    async def save_session(self, owner: str, session_id: str) -> SessionManifest:
+        """Nothing is live."""
+        raise SessionUnknown
+
+    async def load_session(self, owner: str, session_id: str) -> SessionLoaded:
+        """Nothing was saved."""
+        raise SessionUnknown
+
+    async def session_manifest(self, owner: str, session_id: str) -> SessionManifest:
+        """Nothing was saved."""
+        raise SessionUnknown
+
+    async def delete_session(self, owner: str, session_id: str) -> None:
+        """There is none."""
+        raise SessionUnknown
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
         """As the protocol says."""

@@ -11,8 +11,9 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
+import attrs
 import structlog
 
 from maple.engine.admission import Admission, QueueLimits
@@ -23,12 +24,18 @@ from maple.engine.api import (
     ModelFailed,
     ModelLoading,
     Served,
+    SessionLoaded,
+    SessionManifest,
+    SessionUnknown,
     ShuttingDown,
     Ticket,
 )
+from maple.engine.live_sessions import LiveSessions
 from maple.engine.report import StepReport, Totals
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
+from maple.engine.saved_sessions import SavedSessions
 from maple.engine.scheduler import Scheduler
+from maple.engine.session_files import SessionFiles, model_identity
 from maple.engine.ticket import JobTicket
 
 __all__ = ["ThreadedEngine"]
@@ -41,15 +48,23 @@ _STEPS_BREAK = "the model failed in two steps in a row"
 _CLOSED = "the engine is closed"
 
 Arguments = TypeVarTuple("Arguments")
+T = TypeVar("T")
 
 
 class ThreadedEngine:
     """The `Engine` that runs a model. Its methods belong to the event loop that `start` was called on.
 
-    ``prefill`` overrides what the loaded runner asks for.
+    ``prefill`` overrides what the loaded runner asks for; sessions are saved to ``session_files``, if any.
     """
 
-    def __init__(self, loader: Loader, *, limits: QueueLimits, prefill: PrefillLimits | None = None) -> None:
+    def __init__(
+        self,
+        loader: Loader,
+        *,
+        limits: QueueLimits,
+        prefill: PrefillLimits | None = None,
+        session_files: SessionFiles | None = None,
+    ) -> None:
         self._status: EngineStatus = "loading"
         self._error: str | None = None
         self._served: Served | None = None
@@ -57,6 +72,9 @@ class ThreadedEngine:
         self._ended = asyncio.Event()
         self._admission = Admission(limits, start=self._start_job, abort=self._abort_job)
         self._totals = Totals()
+        self._session_files = session_files
+        self._sessions: SavedSessions | None = None
+        self._reviving: set[asyncio.Task[None]] = set()
         self._thread = _EngineThread(loader, prefill, self)
 
     @property
@@ -109,7 +127,37 @@ class ThreadedEngine:
             cached_tokens=self._totals.cached_tokens,
             generation_tokens=self._totals.generation_tokens,
             kv_bytes=self._totals.kv_bytes,
+            kv_blocks=self._totals.kv_blocks,
+            prefix_cache_queries=self._totals.prefix_cache_queries,
+            prefix_cache_hits=self._totals.prefix_cache_hits,
+            prefix_cache_evictions=self._totals.prefix_cache_evictions,
+            sessions=self._totals.sessions,
+            queue=self._admission.queue(),
+            prefills=tuple(self._totals.prefills),
         )
+
+    async def save_session(self, owner: str, session_id: str) -> SessionManifest:
+        """As the protocol says."""
+        return await self._ready_sessions().save(owner, session_id)
+
+    async def load_session(self, owner: str, session_id: str) -> SessionLoaded:
+        """As the protocol says."""
+        return await self._ready_sessions().load(owner, session_id)
+
+    async def session_manifest(self, owner: str, session_id: str) -> SessionManifest:
+        """As the protocol says; no model is needed."""
+        if self._session_files is None:
+            raise SessionUnknown
+        return await asyncio.to_thread(self._session_files.manifest, owner, session_id)
+
+    async def delete_session(self, owner: str, session_id: str) -> None:
+        """As the protocol says; no model is needed, since without one nothing is live."""
+        if self._sessions is not None and self._error is None:
+            await self._sessions.delete(owner, session_id)
+        elif self._session_files is None or not await asyncio.to_thread(
+            self._session_files.delete, owner, session_id
+        ):
+            raise SessionUnknown
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
         """As the protocol says."""
@@ -118,13 +166,18 @@ class ThreadedEngine:
     async def close(self) -> None:
         """End every job with ShuttingDown, stop the thread within a layer's time, and wait for it."""
         self._admission.close()
+        for task in self._reviving:
+            task.cancel()
         if self._thread.close():
             await self._ended.wait()
             self._thread.join()
 
-    def on_loaded(self, served: Served) -> None:
-        """The thread has a model."""
-        self._served = served
+    def on_loaded(self, loaded: LoadedEngine, identity: str) -> None:
+        """The thread has a model; its weights are called ``identity``."""
+        self._served = loaded.served
+        self._sessions = SavedSessions(
+            self._thread.call, self._session_files, model=identity, kv_format=loaded.runner.kv_format
+        )
         self._status = "ok"
         self._settled.set()
 
@@ -152,15 +205,54 @@ class ThreadedEngine:
         """The thread is over, and with it every slot's sequence."""
         if self._error is None:
             self.on_failed(_CLOSED)
-        self._totals.kv_bytes = 0
+        self._totals = attrs.evolve(self._totals, kv_bytes=0, kv_blocks=0, sessions=0, prefills=())
+        self._thread.end_calls()
         self._admission.release_all()
         self._ended.set()
 
     def _start_job(self, ticket: JobTicket) -> None:
+        if self._sessions is None or not self._sessions.is_saved(ticket.job):
+            self._thread.submit(ticket)
+            return
+        task = asyncio.get_running_loop().create_task(self._sessions.revive(ticket.job))
+        self._reviving.add(task)
+        task.add_done_callback(lambda done: self._revived(ticket, done))
+
+    def _revived(self, ticket: JobTicket, task: asyncio.Task[None]) -> None:
+        """The job goes on, whatever has become of its session."""
+        self._reviving.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("session.not_revived", request_id=ticket.job.request_id, exc_info=error)
         self._thread.submit(ticket)
+
+    def _ready_sessions(self) -> SavedSessions:
+        if self.draining:
+            raise ShuttingDown
+        if self._error is not None:
+            raise ModelFailed(self._error)
+        if self._sessions is None:
+            raise ModelLoading
+        return self._sessions
 
     def _abort_job(self, ticket: JobTicket) -> None:
         """The thread sees for itself that the ticket has ended."""
+
+
+@attrs.frozen(eq=False)
+class _Call:
+    """A function for the thread, and where its answer is awaited."""
+
+    function: Callable[[LiveSessions], Any]
+    answer: asyncio.Future[Any]
+
+    def settle(self, result: Any = None, error: Exception | None = None) -> None:
+        """On the loop: hand over the result, unless nobody waits any more."""
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(result)
+        else:
+            self.answer.set_exception(error)
 
 
 class _EngineThread:
@@ -170,7 +262,8 @@ class _EngineThread:
         self._loader = loader
         self._prefill = prefill
         self._engine = engine
-        self._inbox: queue.SimpleQueue[JobTicket | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[JobTicket | _Call | None] = queue.SimpleQueue()
+        self._calls: set[_Call] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._main, name="maple-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -181,6 +274,24 @@ class _EngineThread:
 
     def submit(self, ticket: JobTicket) -> None:
         self._inbox.put(ticket)
+
+    async def call(self, function: Callable[[LiveSessions], T]) -> T:
+        """Run a function on the thread between two steps; raises ShuttingDown where it has ended."""
+        if self._closing.is_set():
+            raise ShuttingDown
+        call = _Call(function, asyncio.get_running_loop().create_future())
+        self._calls.add(call)
+        self._inbox.put(call)
+        try:
+            return cast("T", await call.answer)
+        finally:
+            self._calls.discard(call)
+
+    def end_calls(self) -> None:
+        """Answer those that the thread will not get to."""
+        self._closing.set()
+        for call in self._calls:
+            call.settle(error=ShuttingDown())
 
     def close(self) -> bool:
         """Ask the thread to end; whether there is one to wait for."""
@@ -213,7 +324,8 @@ class _EngineThread:
                 log.exception("engine.load_failed")
                 self._post(self._engine.on_failed, _LOAD_BROKE)
         else:
-            self._post(self._engine.on_loaded, loaded.served)
+            identity = model_identity(loaded.served.folder)
+            self._post(self._engine.on_loaded, loaded, identity)
             return loaded
         return None
 
@@ -235,10 +347,22 @@ class _EngineThread:
         wait = scheduler.idle
         with contextlib.suppress(queue.Empty):
             while (ticket := self._inbox.get(block=wait)) is not None:
+                if isinstance(ticket, _Call):
+                    self._answer(ticket, scheduler)
+                    continue
                 wait = False
                 scheduler.add(
                     ticket, ticket.job, cancelled=ticket.has_ended, queue_seconds=ticket.queue_seconds
                 )
+
+    def _answer(self, call: _Call, scheduler: Scheduler[JobTicket]) -> None:
+        """Every call is answered, with whatever it raised."""
+        try:
+            result = call.function(scheduler.sessions)
+        except Exception as error:
+            self._post(call.settle, None, error)
+        else:
+            self._post(call.settle, result)
 
     def _post(self, function: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         if self._loop is None:

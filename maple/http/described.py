@@ -24,6 +24,10 @@ from maple.engine.api import (
     ModelFailed,
     ModelLoading,
     PromptTooLong,
+    SessionMismatch,
+    SessionsFull,
+    SessionTampered,
+    SessionUnknown,
     ShuttingDown,
 )
 from maple.http.application import Route
@@ -35,7 +39,6 @@ from maple.http.errors import (
     PayloadTooLarge,
     ResponseUnknown,
     RouteNotFound,
-    SessionUnknown,
     TooManyBodies,
     UnsupportedMediaType,
 )
@@ -221,11 +224,17 @@ def _session(method: str, summary: str, kind: type) -> Operations:
     return {method: operation}
 
 
+def _session_manifest(_: Route, __: StrictFields) -> Operations:
+    (operation,) = _session("get", "The last save of a session.", SessionManifest).values()
+    return {"get": attrs.evolve(operation, refusals=(*operation.refusals, SessionTampered))}
+
+
 def _session_action(route: Route, _: StrictFields) -> Operations:
     saves = route.pattern.endswith("/save")
     summary = "Save a live session." if saves else "Load a saved session."
     (operation,) = _session("post", summary, SessionManifest if saves else SessionLoaded).values()
-    refusals = (*operation.refusals, *BODY, *ENGINE)
+    files = (SessionsFull,) if saves else (SessionMismatch, SessionTampered, SessionsFull)
+    refusals = (*operation.refusals, *BODY, *ENGINE, *files)
     request: Schema = {"type": "object", "description": "Not needed, and not looked at."}
     return {"post": attrs.evolve(operation, refusals=refusals, request=request, request_required=False)}
 
@@ -272,7 +281,7 @@ _DESCRIBERS: Mapping[type, Callable[[Route, StrictFields], Operations]] = {
     StoredHandler: _stored,
     StoredItemsHandler: _stored,
     SessionActionHandler: _session_action,
-    SessionManifestHandler: lambda *_: _session("get", "The last save of a session.", SessionManifest),
+    SessionManifestHandler: _session_manifest,
     SessionDeleteHandler: lambda *_: _session("delete", "Delete a session.", SessionDeleted),
     HealthHandler: lambda *_: _probe(HealthHandler, Health, 503),
     LivenessHandler: lambda *_: _probe(LivenessHandler, Liveness),

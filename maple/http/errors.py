@@ -16,6 +16,10 @@ from maple.engine.api import (
     ModelFailed,
     ModelLoading,
     PromptTooLong,
+    SessionMismatch,
+    SessionsFull,
+    SessionTampered,
+    SessionUnknown,
     ShuttingDown,
 )
 from maple.errors import MapleError
@@ -92,10 +96,6 @@ class BodyCorrupt(HttpError):
 
 class TooManyBodies(HttpError):
     """The bodies that are on their way fill the memory set aside for them."""
-
-
-class SessionUnknown(HttpError):
-    """No such session, neither live nor saved."""
 
 
 @attrs.define(eq=False)
@@ -200,6 +200,24 @@ TABLE: Mapping[type[Exception], Row] = {
     ),
     SessionUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such session")
+    ),
+    SessionMismatch: Row(
+        status=409,
+        type=INVALID_REQUEST,
+        code="format_mismatch",
+        message=_say("the session was saved by another model or in another format"),
+    ),
+    SessionTampered: Row(
+        status=422,
+        type=INVALID_REQUEST,
+        code="tampered",
+        message=_say("the saved session was changed or is damaged; nothing of it was loaded"),
+    ),
+    SessionsFull: Row(
+        status=507,
+        type=SERVER_ERROR,
+        code="storage_full",
+        message=_say("there is no room for the session; what was saved before is intact"),
     ),
     ResponseUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such stored response")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import attrs
@@ -49,16 +50,26 @@ class StatsHandler(JsonHandler):
     async def respond(self, *groups: str) -> None:
         """The counts as of now."""
         turns, model = self.services.turns, self.services.settings.model_id
-        counts = attrs.asdict(turns.engine.stats())
+        stats = turns.engine.stats()
         if self._wants_json():
+            counts = attrs.asdict(stats, recurse=False)
             self.write(encode_json(attrs.asdict(Stats(model=model, status=turns.status, **counts))))
             return
-        words = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
         self.set_header("Content-Type", TEXT_TYPE)
-        self.write(f"{model} {turns.status}: {words}\n")
+        self.write(f"{model} {turns.status}: {', '.join(_words(stats))}\n")
 
     def _wants_json(self) -> bool:
         wanted = self.get_query_argument("format", "")
         return wanted == "json" or (
             not wanted and "application/json" in self.request.headers.get("Accept", "")
         )
+
+
+def _words(stats: EngineStats) -> Iterator[str]:
+    for name, count in attrs.asdict(stats, recurse=False).items():
+        if isinstance(count, int):
+            yield f"{name.replace('_', ' ')} {count}"
+    for one in stats.prefills:
+        yield f"prefill of {one.request_id} {one.done_tokens}/{one.prompt_tokens}"
+    for waiter in stats.queue:
+        yield f"{waiter.request_id} waits at {waiter.position}"

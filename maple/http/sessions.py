@@ -1,15 +1,17 @@
-"""The /v1/sessions routes: names are checked and the setting is asked for; nothing is ever saved yet."""
+"""The /v1/sessions routes: save, load, look at and delete the state of a conversation."""
 
 from __future__ import annotations
 
 import re
 
+import attrs
 from maple_protocols.errors import InvalidField
 from maple_protocols.json import parse_body
 
 from maple.http.base import JsonHandler
-from maple.http.errors import NotConfigured, SessionUnknown
+from maple.http.errors import NotConfigured
 from maple.http.generate import check_engine
+from maple.http.wire import encode_json
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
@@ -28,10 +30,6 @@ class SessionHandler(JsonHandler):
         if not self.services.settings.sessions:
             raise NotConfigured("MAPLE_SESSION_DIR")
 
-    async def respond(self, *groups: str) -> None:
-        """No session is known."""
-        raise SessionUnknown
-
 
 class SessionActionHandler(SessionHandler):
     """POST …/save and …/load: a body is not needed, but if there is one it must be JSON."""
@@ -44,18 +42,31 @@ class SessionActionHandler(SessionHandler):
         check_engine(self.services.turns)
 
     async def respond(self, *groups: str) -> None:
-        """No session is known, but what was sent must be sound."""
+        """The manifest of what was saved, or what was loaded."""
         body = self.take_body()
         if body:
             parse_body(body)
-        raise SessionUnknown
+        engine = self.services.turns.engine
+        saves = self.route.endswith("/save")
+        act = engine.save_session if saves else engine.load_session
+        self.write(encode_json(attrs.asdict(await act(self.owner, groups[0]))))
 
 
 class SessionManifestHandler(SessionHandler):
     """GET …/manifest."""
+
+    async def respond(self, *groups: str) -> None:
+        """The last save."""
+        manifest = await self.services.turns.engine.session_manifest(self.owner, groups[0])
+        self.write(encode_json(attrs.asdict(manifest)))
 
 
 class SessionDeleteHandler(SessionHandler):
     """DELETE."""
 
     methods = ("DELETE",)
+
+    async def respond(self, *groups: str) -> None:
+        """Live and saved state go."""
+        await self.services.turns.engine.delete_session(self.owner, groups[0])
+        self.write(encode_json({"id": groups[0], "object": "session.deleted", "deleted": True}))

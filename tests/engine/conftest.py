@@ -17,7 +17,7 @@ import structlog
 import tokenizers
 
 from maple.engine.api import Job, Sampling, Served
-from maple.engine.cache import CacheHandle, CachePool
+from maple.engine.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.detokenize import TokenBytes
 from maple.engine.runner import LoadedEngine, SequenceSlice
 
@@ -65,25 +65,49 @@ class ToyRunner:
     """
 
     def __init__(self, prefix: Sequence[int] = ()) -> None:
-        self.pool = CachePool(ToyStore)
+        self.opened: list[CacheHandle[ToyStore]] = []
         self.steps: list[list[tuple[int, int]]] = []
         self._prefix = list(prefix)
 
     @property
     def kv_bytes(self) -> int:
-        return self.pool.nbytes
+        return sum(handle.store.nbytes for handle in self.opened)
 
-    def open(self, owner: str, prompt_ids: Sequence[int]) -> CacheHandle[ToyStore]:
-        handle = self.pool.open(owner, prompt_ids)
-        handle.store.ids.extend(self._prefix)
-        return attrs.evolve(handle, reused=len(self._prefix))
+    @property
+    def kv_blocks(self) -> int:
+        return len(self.opened)
+
+    @property
+    def evictions(self) -> int:
+        return 0
+
+    @property
+    def kv_format(self) -> str:
+        return "toy"
+
+    def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[ToyStore] | Wait:
+        handle = CacheHandle(ToyStore(list(self._prefix)), reused=len(self._prefix))
+        self.opened.append(handle)
+        return handle
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[npt.NDArray[np.float32] | None]:
         self.steps.append([(one.start, len(one.ids)) for one in slices])
         return [self._run(one) for one in slices]
 
-    def close(self, cache: CacheHandle[Any]) -> None:
-        cache.store.ids.clear()
+    def close(self, cache: CacheHandle[Any], *, keep: bool = True) -> None:
+        self.opened.remove(cache)
+
+    def resident(self, owner: str, ids: Sequence[int]) -> int:
+        return 0
+
+    def forget(self, owner: str, ids: Sequence[int]) -> None:
+        """It keeps nothing."""
+
+    def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
+        return None
+
+    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
+        return Wait.MEMORY
 
     def _run(self, one: SequenceSlice) -> npt.NDArray[np.float32] | None:
         assert one.ids

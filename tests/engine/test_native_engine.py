@@ -16,7 +16,7 @@ import safetensors.numpy
 import tokenizers
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import Finish, Job, Piece, Sampling, Ticket
+from maple.engine.api import Finish, Job, Piece, PromptTooLong, Sampling, Ticket
 from maple.engine.native_loader import KernelOptions, native_loader
 from maple.engine.native_runner import NativeRunner
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, SequenceSlice
@@ -157,7 +157,7 @@ def test_more_tokens_than_a_call_takes_are_split(load: Any, prompts: Any) -> Non
     """Slices that do not fit into one call of the kernels run in several, with the same rows."""
     loaded = load(slots=2)
     runner, ids = loaded.runner, (prompts["prompts"][2] * 10)[: loaded.prefill.budget]
-    caches = [runner.open("", ids) for _ in range(2)]
+    caches = [runner.open(owner, ids) for owner in ("one", "two")]
     slices = [
         SequenceSlice(cache=cache, ids=ids, start=0, want_logits=True, cancelled=never) for cache in caches
     ]
@@ -170,7 +170,7 @@ def test_more_tokens_than_a_call_takes_are_split(load: Any, prompts: Any) -> Non
 def test_a_cancelled_slice_is_left_out(load: Any, prompts: Any) -> None:
     """A sequence that is cancelled before its step has no row and takes no blocks; its neighbour is run."""
     runner, ids = load().runner, prompts["prompts"][2]
-    caches = [runner.open("", ids) for _ in range(2)]
+    caches = [runner.open(owner, ids) for owner in ("one", "two")]
     slices = [
         SequenceSlice(cache=cache, ids=ids, start=0, want_logits=True, cancelled=lambda cut=cut: cut)
         for cache, cut in zip(caches, (True, False), strict=True)
@@ -254,10 +254,10 @@ async def test_seeds_decide_the_text_whatever_runs_beside(
 
 
 async def test_the_context_is_cut_to_what_memory_holds(golden_folder: pathlib.Path) -> None:
-    """With a small KV budget every slot still gets the whole context that is announced."""
-    slots = 4
+    """With a small KV budget one sequence may take all of it; others wait in order, and none ever fits more."""
+    slots, megabytes = 4, 1
     engine = ThreadedEngine(
-        loader(golden_folder / "mlx-2bit", slots=slots, kv_cache_mb=5),
+        loader(golden_folder / "mlx-2bit", slots=slots, kv_cache_mb=megabytes),
         limits=QueueLimits(slots=slots, depth=0),
     )
     engine.start()
@@ -266,9 +266,21 @@ async def test_the_context_is_cut_to_what_memory_holds(golden_folder: pathlib.Pa
     longest = engine.served.max_model_len
     assert 64 <= longest < 4096
     prompt = [5, 17] * (longest // 2)
-    jobs = [engine.submit(job(prompt[:-4], max_tokens=4)) for _ in range(slots)]
-    finishes = [finish for _, finish in await asyncio.gather(*map(collect, jobs))]
-    assert [finish.prompt_tokens for finish in finishes] == [len(prompt) - 4] * slots
+    jobs = [engine.submit(job([n, *prompt[:-5]], max_tokens=4)) for n in range(slots)]
+    ended: list[int] = []
+
+    async def run(number: int) -> Finish:
+        _, finish = await collect(jobs[number])
+        ended.append(number)
+        assert engine.stats().kv_bytes <= megabytes << 20
+        return finish
+
+    finishes = await asyncio.gather(*map(run, range(slots)))
+    assert [finish.prompt_tokens for finish in finishes] == [longest - 4] * slots
+    assert ended == sorted(ended)
+    with pytest.raises(PromptTooLong):
+        await collect(engine.submit(job(prompt, max_tokens=64)))
+    assert engine.stats().kv_bytes == 0
     await engine.close()
 
 

@@ -114,7 +114,7 @@ def test_a_cancelled_slice_stops_between_layers(loaded: LoadedEngine, prompts: A
         asked.append(1)
         return len(asked) > 1
 
-    caches = [runner.open("", ids) for _ in range(2)]
+    caches = [runner.open(owner, ids) for owner in ("one", "two")]
     slices = [
         SequenceSlice(cache=cache, ids=ids, start=0, want_logits=True, cancelled=cancelled)
         for cache, cancelled in zip(caches, (after_one_layer, never), strict=True)

@@ -29,6 +29,7 @@ NAMES = {
     "maple_time_per_output_token_seconds": "histogram",
     "maple_request_seconds": "histogram",
     "maple_kv_bytes": "gauge",
+    "maple_kv_blocks": "gauge",
     "maple_prefix_cache_queries": "counter",
     "maple_prefix_cache_hits": "counter",
     "maple_prefix_cache_evictions": "counter",

@@ -1,0 +1,416 @@
+"""The native kernels' store: block tables of running sequences over a tree of blocks that all of them share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from maple.engine.api import PromptTooLong
+from maple.engine.cache import CacheLimits, Wait
+from maple.engine.kv_blocks import BlockMemory, OutOfBlocks
+from maple.engine.prefix_tree import BLOCK, Match, Partial, PrefixNode, best_match, common_length
+
+__all__ = ["BlockTable", "NativeCache", "SequenceBound"]
+
+FULL, SLIDING = False, True
+
+
+@attrs.frozen(kw_only=True)
+class SequenceBound:
+    """What a sequence may come to hold. ``window`` in tokens; a step adds at most ``chunk`` tokens to it."""
+
+    window: int
+    chunk: int
+
+    @property
+    def window_blocks(self) -> int:
+        """Most sliding blocks that are needed at once."""
+        return -(-(self.window + self.chunk) // BLOCK) + 1
+
+    def bytes_for(self, tokens: int, memory: BlockMemory) -> int:
+        """Most memory of a sequence of so many tokens."""
+        blocks = -(-tokens // BLOCK)
+        sliding = min(self.window_blocks, blocks)
+        return blocks * memory.full.block_bytes + sliding * memory.sliding.block_bytes
+
+    def longest(self, memory: BlockMemory) -> int:
+        """The longest sequence that fits into all of the memory, in tokens."""
+        full, sliding = memory.full.block_bytes, memory.sliding.block_bytes
+        blocks = memory.budget // max(1, full + sliding)
+        if blocks >= self.window_blocks:
+            room = memory.budget - self.window_blocks * sliding
+            blocks = room // full if full else memory.full.size
+        return min(blocks, memory.full.size) * BLOCK
+
+
+@attrs.define(eq=False, kw_only=True)
+class BlockTable:
+    """One running sequence: its computed ``ids`` and its blocks, one entry for every 64 of them.
+
+    ``nodes`` are the whole blocks, shared through the tree; what comes after is the sequence's own. Entries of
+    the sliding table before ``kept_from`` left the window and are -1.
+    """
+
+    root: PrefixNode
+    domain: str
+    prompt: Sequence[int]
+    reserved: int
+    block_bytes: tuple[int, int]
+    ids: list[int] = attrs.Factory(list)
+    nodes: list[PrefixNode] = attrs.Factory(list)
+    created: list[PrefixNode] = attrs.Factory(list)
+    blocks: list[int] = attrs.Factory(list)
+    sliding_blocks: list[int] = attrs.Factory(list)
+    kept_from: int = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens computed."""
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its blocks, shared ones included."""
+        full, sliding = self.block_bytes
+        held = sum(block != -1 for block in self.sliding_blocks)
+        return len(self.blocks) * full + held * sliding
+
+    @property
+    def parent(self) -> PrefixNode:
+        """The node that the next whole block goes under."""
+        return self.nodes[-1] if self.nodes else self.root
+
+
+class NativeCache:
+    """Opens, grows and closes block tables within a memory's budget; the engine's thread alone uses it.
+
+    Each open sequence has reserved what it may come to hold, so none can run out of blocks. All else is kept
+    for reuse, until the reserved memory or the prefix limit asks for it: the longest unused goes first, and of
+    a path its end. ``copy`` copies a block's bytes: sliding or not, from, to.
+    """
+
+    def __init__(
+        self,
+        memory: BlockMemory,
+        bound: SequenceBound,
+        limits: CacheLimits,
+        copy: Callable[[bool, int, int], None],
+    ) -> None:
+        self.memory = memory
+        self.evictions = 0
+        self.kept_bytes = 0
+        self._bound = bound
+        self._limits = limits
+        self._copy = copy
+        self._reserved = 0
+        self._clock = 0
+        self._roots: dict[str, PrefixNode] = {}
+        self._open: set[BlockTable] = set()
+        self._unused: OrderedDict[PrefixNode, None] = OrderedDict()  # held by the tree alone; ends first
+        self._loose: OrderedDict[PrefixNode, None] = OrderedDict()  # in use, but for the sliding block
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that fits into all of the memory, in tokens."""
+        return self._bound.longest(self.memory)
+
+    @property
+    def open_tables(self) -> int:
+        """Sequences that run."""
+        return len(self._open)
+
+    def open(self, owner: str, prompt: Sequence[int], longest: int) -> BlockTable | Wait:
+        """A table for a sequence of up to ``longest`` tokens that has all there is of the prompt but its last id.
+
+        Raises PromptTooLong where it could never fit.
+        """
+        need = self._bound.bytes_for(max(longest, len(prompt)), self.memory)
+        if need > self.memory.budget:
+            raise PromptTooLong(limit=self._bound.longest(self.memory), got=max(longest, len(prompt)))
+        domain = self._limits.domain(owner)
+        root = self._roots.get(domain, PrefixNode())
+        match = self._match(root, prompt, len(prompt) - 1)
+        if self._is_computed_by_another(root, prompt, match.length):
+            return Wait.PREFIX
+        if self._reserved + need > self.memory.budget:
+            return Wait.MEMORY
+        table = self._new_table(domain, root, prompt, need)
+        self._adopt(table, match)
+        self._trim()
+        return table
+
+    def open_empty(self, owner: str, ids: Sequence[int]) -> BlockTable | Wait:
+        """A table that finds nothing computed, for ``ids`` that come with their keys and values."""
+        need = self._bound.bytes_for(len(ids), self.memory)
+        if self._reserved + need > self.memory.budget:
+            return Wait.MEMORY
+        domain = self._limits.domain(owner)
+        return self._new_table(domain, self._roots.get(domain, PrefixNode()), ids, need)
+
+    def reach(self, table: BlockTable, length: int) -> None:
+        """Take the blocks that tokens up to ``length`` need."""
+        while len(table.blocks) * BLOCK < length:
+            self.reach_block(table)
+
+    def reach_block(self, table: BlockTable, *, with_sliding: bool = True) -> None:
+        """Take the next block, of the sliding layers too unless they are to have none there."""
+        table.blocks.append(self._take(FULL))
+        table.sliding_blocks.append(self._take(SLIDING) if with_sliding else -1)
+
+    def advance(self, table: BlockTable, ids: Sequence[int]) -> None:
+        """``ids`` have been computed: whole blocks are shared from now on, the window moves."""
+        table.ids.extend(ids)
+        while (len(table.nodes) + 1) * BLOCK <= table.length:
+            self._register(table)
+        self._slide(table)
+        self._trim()
+
+    def close(self, table: BlockTable, *, keep: bool) -> None:
+        """The sequence has ended. What it computed is kept, or, where it is not to be trusted, dropped."""
+        if table not in self._open:
+            return
+        self._open.discard(table)
+        self._reserved -= table.reserved
+        self._clock += 1
+        if keep:
+            self._keep_tail(table)
+        self._release(table)
+        if not keep:
+            for node in reversed(table.created):
+                self._drop(node)
+        self._trim()
+        if not (table.root.children or table.root.tails) and not any(
+            one.root is table.root for one in self._open
+        ):
+            self._roots.pop(table.domain, None)
+
+    def find(self, owner: str, ids: Sequence[int]) -> Match:
+        """What is there of ``ids``, all of them included."""
+        root = self._roots.get(self._limits.domain(owner))
+        return Match() if root is None else self._match(root, ids, len(ids))
+
+    def forget(self, owner: str, ids: Sequence[int]) -> None:
+        """Drop what is kept of ``ids`` alone: what other sequences go on from stays."""
+        root = self._roots.get(self._limits.domain(owner))
+        if root is None:
+            return
+        path = root.path(ids, len(ids))
+        tail = (path[-1] if path else root).tails.get(tuple(ids[len(path) * BLOCK :]))
+        for node in (*([tail] if tail else ()), *reversed(path)):
+            if node.children or node.tails or node not in self._unused:
+                break
+            self._drop(node)
+
+    def _new_table(self, domain: str, root: PrefixNode, prompt: Sequence[int], need: int) -> BlockTable:
+        table = BlockTable(
+            root=root,
+            domain=domain,
+            prompt=tuple(prompt),
+            reserved=need,
+            block_bytes=(self.memory.full.block_bytes, self.memory.sliding.block_bytes),
+        )
+        self._roots[domain] = root
+        self._open.add(table)
+        self._reserved += need
+        return table
+
+    def _match(self, root: PrefixNode, ids: Sequence[int], limit: int) -> Match:
+        path = root.path(ids, limit)
+        rest = ids[len(path) * BLOCK : min(limit, (len(path) + 1) * BLOCK)]
+        return best_match(path, tuple(rest), self._partials(root, path), self._bound.window)
+
+    def _partials(self, root: PrefixNode, path: Sequence[PrefixNode]) -> Iterator[Partial]:
+        node, depth = path[-1] if path else root, len(path)
+        for one in (*node.children.values(), *node.tails.values()):
+            yield Partial(one.ids, one.full, one.sliding)
+        for table in self._open:
+            if table.parent is node and len(table.nodes) == depth and table.length > depth * BLOCK:
+                own = tuple(table.ids[depth * BLOCK :])
+                yield Partial(own, table.blocks[depth], table.sliding_blocks[depth])
+
+    def _is_computed_by_another(self, root: PrefixNode, prompt: Sequence[int], there: int) -> bool:
+        prompt = tuple(prompt)
+        for table in self._open:
+            if table.root is root and table.length < len(table.prompt):
+                common = common_length(table.prompt, prompt, len(prompt) - 1)
+                if table.length < common and common - there >= BLOCK:
+                    return True
+        return False
+
+    def _adopt(self, table: BlockTable, match: Match) -> None:
+        """Start a table from what was found."""
+        oldest = max(0, match.length - self._bound.window + 1) // BLOCK
+        for index, node in enumerate(match.nodes):
+            self._use(node)
+            table.blocks.append(node.full)
+            table.sliding_blocks.append(self._use_sliding(node) if index >= oldest else -1)
+        table.nodes.extend(match.nodes)
+        table.kept_from = min(oldest, len(match.nodes))
+        copied = self._copy_block(table, match) if match.copied else 0
+        table.ids.extend(table.prompt[: len(match.nodes) * BLOCK + copied])
+
+    def _copy_block(self, table: BlockTable, match: Match) -> int:
+        """Copy the block that the prompt leaves half-way; how many ids that gives."""
+        pools = ((FULL, match.full), (SLIDING, match.sliding))
+        for sliding, block in pools:
+            self.memory.pool(sliding).hold(block)  # lest it is evicted for its own copy
+        try:
+            self.reach(table, len(match.nodes) * BLOCK + 1)
+        except OutOfBlocks:
+            return 0
+        else:
+            for sliding, block in pools:
+                self._copy(sliding, block, (table.sliding_blocks if sliding else table.blocks)[-1])
+            return match.copied
+        finally:
+            for sliding, block in pools:
+                self.memory.pool(sliding).free(block)
+
+    def _register(self, table: BlockTable) -> None:
+        """Put the table's next whole block into the tree, or take over the one that is there."""
+        index = len(table.nodes)
+        ids = tuple(table.ids[index * BLOCK : (index + 1) * BLOCK])
+        node = table.parent.children.get(ids)
+        if node is None:
+            node = PrefixNode(parent=table.parent, ids=ids)
+            node.full = self.memory.full.hold(table.blocks[index])
+            self._lend_sliding(node, table.sliding_blocks[index])
+            table.parent.add(node)
+            table.created.append(node)
+        else:
+            self._use(node)
+            self.memory.full.free(table.blocks[index])
+            table.blocks[index] = node.full
+            self._merge_sliding(table, index, node)
+        table.nodes.append(node)
+
+    def _merge_sliding(self, table: BlockTable, index: int, node: PrefixNode) -> None:
+        own = table.sliding_blocks[index]
+        if node.sliding == -1:
+            self._lend_sliding(node, own)
+        elif own != -1:
+            table.sliding_blocks[index] = self._use_sliding(node)
+            self.memory.sliding.free(own)
+
+    def _lend_sliding(self, node: PrefixNode, block: int) -> None:
+        if block != -1:
+            node.sliding = self.memory.sliding.hold(block)
+
+    def _slide(self, table: BlockTable) -> None:
+        """Let go of the sliding blocks that no later token sees."""
+        oldest = max(0, table.length - self._bound.window + 1) // BLOCK
+        for index in range(table.kept_from, min(oldest, len(table.sliding_blocks))):
+            self._release_sliding(table, index)
+            table.kept_from = index + 1
+
+    def _release_sliding(self, table: BlockTable, index: int) -> None:
+        block, table.sliding_blocks[index] = table.sliding_blocks[index], -1
+        if block == -1:
+            return
+        left = self.memory.sliding.free(block)
+        node = table.nodes[index] if index < len(table.nodes) else None
+        if left == 1 and node is not None and node.sliding == block and node.linked:
+            node.used = self._clock
+            self._loose[node] = None
+            self.kept_bytes += self.memory.sliding.block_bytes
+
+    def _keep_tail(self, table: BlockTable) -> None:
+        """Keep the ids beyond the last whole block."""
+        depth = len(table.nodes)
+        ids = tuple(table.ids[depth * BLOCK :])
+        if not ids or table.sliding_blocks[depth] == -1 or not (table.parent.linked or not depth):
+            return
+        tail = table.parent.tails.get(ids)
+        if tail is None:
+            tail = PrefixNode(parent=table.parent, ids=ids, used=self._clock)
+            tail.full = self.memory.full.hold(table.blocks[depth])
+            tail.sliding = self.memory.sliding.hold(table.sliding_blocks[depth])
+            table.parent.add(tail)
+            self._unused[tail] = None
+            self.kept_bytes += self._node_bytes(tail)
+        else:
+            self._unused.move_to_end(tail)
+            tail.used = self._clock
+
+    def _release(self, table: BlockTable) -> None:
+        """Give back all blocks, the last first, so that those before outlive them."""
+        for index in range(table.kept_from, len(table.sliding_blocks)):
+            self._release_sliding(table, index)
+        for block in table.blocks[len(table.nodes) :]:
+            self.memory.full.free(block)
+        for node in reversed(table.nodes):
+            if self.memory.full.free(node.full) == 1 and node.linked:
+                self._note_unused(node)
+        table.blocks, table.sliding_blocks, table.nodes = [], [], []
+
+    def _note_unused(self, node: PrefixNode) -> None:
+        if node in self._loose:
+            del self._loose[node]
+            self.kept_bytes -= self.memory.sliding.block_bytes
+        node.used = self._clock
+        self._unused[node] = None
+        self.kept_bytes += self._node_bytes(node)
+
+    def _use(self, node: PrefixNode) -> None:
+        if node in self._unused:
+            del self._unused[node]
+            self.kept_bytes -= self._node_bytes(node)
+            node.used = self._clock
+            if node.sliding != -1:
+                self._loose[node] = None
+                self.kept_bytes += self.memory.sliding.block_bytes
+        self.memory.full.hold(node.full)
+
+    def _use_sliding(self, node: PrefixNode) -> int:
+        if node in self._loose:
+            del self._loose[node]
+            self.kept_bytes -= self.memory.sliding.block_bytes
+        return self.memory.sliding.hold(node.sliding)
+
+    def _node_bytes(self, node: PrefixNode) -> int:
+        return self.memory.full.block_bytes + (node.sliding != -1) * self.memory.sliding.block_bytes
+
+    def _take(self, sliding: bool) -> int:
+        while not self.memory.fits(sliding):
+            if not self._evict():
+                break
+        return self.memory.take(sliding)
+
+    def _trim(self) -> None:
+        while self.kept_bytes > self._limits.prefix_bytes:
+            if not self._evict():
+                break
+
+    def _evict(self) -> bool:
+        """Give up what was not used for longest; False where nothing is kept."""
+        unused, loose = next(iter(self._unused), None), next(iter(self._loose), None)
+        if loose is not None and (unused is None or loose.used <= unused.used):
+            self._drop_sliding(loose)
+        elif unused is not None:
+            self.evictions += 1
+            self._drop(unused)
+        return not (loose is None and unused is None)
+
+    def _drop_sliding(self, node: PrefixNode) -> None:
+        del self._loose[node]
+        self.kept_bytes -= self.memory.sliding.block_bytes
+        self.memory.sliding.free(node.sliding)
+        node.sliding = -1
+
+    def _drop(self, node: PrefixNode) -> None:
+        """Take a node and all below it out of the tree; who uses their blocks may go on."""
+        for one in (*node.below(), node):
+            if not one.linked:
+                continue
+            one.linked = False
+            if one in self._unused:
+                del self._unused[one]
+                self.kept_bytes -= self._node_bytes(one)
+            if one in self._loose:
+                self._drop_sliding(one)
+            self.memory.full.free(one.full)
+            if one.sliding != -1:
+                self.memory.sliding.free(one.sliding)
+        node.unlink()

@@ -1,0 +1,142 @@
+"""Which blocks hold which ids: a tree of owners' prefixes, 64 ids a node, that finds what a prompt shares.
+
+Nodes are whole blocks. What a sequence had beyond its last whole block is kept as a tail, and copied from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+__all__ = ["BLOCK", "Match", "Partial", "PrefixNode", "best_match", "common_length"]
+
+BLOCK = 64
+
+
+def common_length(first: Sequence[int], second: Sequence[int], limit: int) -> int:
+    """How many ids at the start of both are the same, at most ``limit``."""
+    length = min(len(first), len(second), limit)
+    if first[:length] == second[:length]:
+        return length
+    low, high = 0, length - 1  # the first ``low`` are equal; beyond ``high`` they are not
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@attrs.define(eq=False)
+class PrefixNode:
+    """A block of ids behind its parent's. ``sliding`` is -1 once the sliding layers' block was given up.
+
+    ``used`` is a clock's reading of when a sequence last ended that held it; a node is no longer ``linked`` once
+    it was taken out of the tree. A root has no ids and no blocks; a tail has fewer ids than a block, and no
+    children.
+    """
+
+    parent: PrefixNode | None = None
+    ids: tuple[int, ...] = ()
+    full: int = -1
+    sliding: int = -1
+    used: int = 0
+    linked: bool = True
+    children: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
+    tails: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether the block is not whole."""
+        return self.parent is not None and len(self.ids) < BLOCK
+
+    def add(self, node: PrefixNode) -> None:
+        """Make ``node`` a child or a tail, by its number of ids."""
+        (self.tails if node.is_tail else self.children)[node.ids] = node
+
+    def unlink(self) -> None:
+        """Leave the tree."""
+        if self.parent is not None:
+            siblings = self.parent.tails if self.is_tail else self.parent.children
+            if siblings.get(self.ids) is self:
+                del siblings[self.ids]
+
+    def path(self, ids: Sequence[int], limit: int) -> list[PrefixNode]:
+        """The nodes below this root that hold the first ids, whole blocks within ``limit`` ids only."""
+        node, found = self, []
+        for start in range(0, limit - BLOCK + 1, BLOCK):
+            child = node.children.get(tuple(ids[start : start + BLOCK]))
+            if child is None:
+                break
+            found.append(child)
+            node = child
+        return found
+
+    def below(self) -> Iterator[PrefixNode]:
+        """All nodes and tails under this one, deepest first."""
+        for child in (*self.children.values(), *self.tails.values()):
+            yield from child.below()
+            yield child
+
+
+@attrs.frozen(kw_only=True)
+class Match:
+    """What is there of a prompt: whole ``nodes``, then the first ``copied`` ids of a block to copy."""
+
+    nodes: tuple[PrefixNode, ...] = ()
+    copied: int = 0
+    full: int = -1
+    sliding: int = -1
+
+    @property
+    def length(self) -> int:
+        """Ids that need not be computed."""
+        return len(self.nodes) * BLOCK + self.copied
+
+
+@attrs.frozen
+class Partial:
+    """A block that holds ``ids`` behind some node's, whole or not."""
+
+    ids: Sequence[int]
+    full: int
+    sliding: int
+
+
+def best_match(
+    path: Sequence[PrefixNode], rest: Sequence[int], partials: Iterable[Partial], window: int
+) -> Match:
+    """The longest prefix whose every needed block is there.
+
+    ``path`` holds the prompt's first ids, ``rest`` are those after it that may be reused, ``partials`` what
+    follows the last node. The next token's window must find its sliding blocks.
+    """
+    present = _present_from(path)
+    if rest and present <= _oldest(len(path) * BLOCK + 1, window):
+        best = max(
+            ((common_length(one.ids, rest, len(rest)), one) for one in partials if one.sliding != -1),
+            key=lambda found: found[0],
+            default=None,
+        )
+        if best is not None and best[0]:
+            copied, one = best
+            return Match(nodes=tuple(path), copied=copied, full=one.full, sliding=one.sliding)
+    for depth in range(len(path), 0, -1):
+        if _present_from(path[:depth]) <= _oldest(depth * BLOCK, window):
+            return Match(nodes=tuple(path[:depth]))
+    return Match()
+
+
+def _present_from(path: Sequence[PrefixNode]) -> int:
+    """From which node on the sliding blocks are all there."""
+    first = len(path)
+    while first and path[first - 1].sliding != -1:
+        first -= 1
+    return first
+
+
+def _oldest(length: int, window: int) -> int:
+    """The first block that the token after ``length`` ids sees in a sliding layer."""
+    return max(0, length - window + 1) // BLOCK

@@ -1,0 +1,126 @@
+"""Saving and loading sessions: snapshots on the engine's thread, between steps; files on others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import structlog
+
+from maple.engine.api import (
+    EngineOverloaded,
+    Job,
+    SessionError,
+    SessionLoaded,
+    SessionManifest,
+    SessionsFull,
+    SessionTampered,
+    SessionUnknown,
+)
+from maple.engine.cache import KvSnapshot, SnapshotUnfit, Wait
+from maple.engine.live_sessions import LiveSessions
+from maple.engine.session_files import SessionFiles
+
+__all__ = ["EngineCalls", "SavedSessions"]
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class EngineCalls(Protocol):
+    """Runs a function on the engine's thread, between two steps."""
+
+    async def __call__(self, function: Callable[[LiveSessions], T]) -> T:
+        """What the function returns or raises; an EngineError where the thread has ended."""
+        ...
+
+
+class SavedSessions:
+    """The sessions of a loaded model, live and saved; its methods belong to the event loop.
+
+    ``files`` None: nothing is ever saved.
+    """
+
+    def __init__(self, call: EngineCalls, files: SessionFiles | None, *, model: str, kv_format: str) -> None:
+        self._call = call
+        self._files = files
+        self._model = model
+        self._kv_format = kv_format
+        self._saving = asyncio.Lock()  # one snapshot in memory at a time is enough
+
+    async def save(self, owner: str, session_id: str) -> SessionManifest:
+        """As the engine's protocol says."""
+        files = self._configured()
+        async with self._saving:
+            snapshot = await self._call(lambda live: live.snapshot(owner, session_id))
+            if snapshot is None:
+                raise SessionUnknown
+            manifest = await asyncio.to_thread(files.save, owner, session_id, snapshot, self._model)
+        log.info("session.saved", tokens=manifest.tokens, bytes=manifest.bytes)
+        return manifest
+
+    async def load(self, owner: str, session_id: str) -> SessionLoaded:
+        """As the engine's protocol says."""
+        files, begun = self._configured(), time.monotonic()
+        manifest, snapshot = await asyncio.to_thread(
+            files.load, owner, session_id, model=self._model, kv_format=self._kv_format
+        )
+        tokens = await self._restored(owner, session_id, snapshot)
+        milliseconds = (time.monotonic() - begun) * 1000
+        log.info("session.loaded", tokens=tokens, bytes=manifest.bytes, ms=round(milliseconds, 1))
+        return SessionLoaded(
+            session_id=session_id, tokens=tokens, bytes=manifest.bytes, load_ms=round(milliseconds, 3)
+        )
+
+    async def manifest(self, owner: str, session_id: str) -> SessionManifest:
+        """As the engine's protocol says."""
+        return await asyncio.to_thread(self._configured().manifest, owner, session_id)
+
+    async def delete(self, owner: str, session_id: str) -> None:
+        """As the engine's protocol says."""
+        was_live = await self._call(lambda live: live.forget(owner, session_id))
+        was_saved = self._files is not None and await asyncio.to_thread(self._files.delete, owner, session_id)
+        if not was_live and not was_saved:
+            raise SessionUnknown
+
+    def is_saved(self, job: Job) -> bool:
+        """Whether the job's session might have to be loaded before it runs."""
+        return (
+            job.session_id is not None
+            and self._files is not None
+            and self._files.exists(job.owner, job.session_id)
+        )
+
+    async def revive(self, job: Job) -> None:
+        """Load the job's session if it was evicted; the job runs without it where that fails."""
+        session_id = job.session_id or ""
+        try:
+            there, whole = await self._call(lambda live: live.resident(job.owner, session_id))
+            saved = (await self.manifest(job.owner, session_id)).tokens
+            if there < (min(whole, saved) or saved):
+                await self.load(job.owner, session_id)
+        except (SessionError, EngineOverloaded, OSError) as error:
+            log.warning(
+                "session.not_revived",
+                request_id=job.request_id,
+                kind=type(error).__name__,
+                reason=getattr(error, "reason", ""),
+            )
+
+    async def _restored(self, owner: str, session_id: str, snapshot: KvSnapshot) -> int:
+        try:
+            tokens = await self._call(lambda live: live.restore(owner, session_id, snapshot))
+        except SnapshotUnfit as error:
+            raise SessionTampered(str(error)) from error
+        if isinstance(tokens, Wait):
+            raise EngineOverloaded("queue_full")
+        if not tokens:
+            raise SessionsFull("MAPLE_PREFIX_CACHE_MB has no room for the session")
+        return tokens
+
+    def _configured(self) -> SessionFiles:
+        if self._files is None:
+            raise SessionUnknown
+        return self._files
