@@ -217,6 +217,14 @@ def _finish(servers: Sequence[Server]) -> None:
 StartServer = Callable[..., Server]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ended_by_sigterm() -> Iterator[None]:
+    """A test run that is told to end ends its servers too, as it does on ctrl-C."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, previous)
+
+
 @contextlib.contextmanager
 def _starter(folder: pathlib.Path) -> Iterator[StartServer]:
     servers: list[Server] = []
