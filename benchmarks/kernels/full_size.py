@@ -38,11 +38,17 @@ class Ours:
         self.load_seconds = time.perf_counter() - begun
         blocks = LONG // 64 + 4 + BATCH * 6
         self.model = NativeModel(
-            self.shape, self.weights, threads=threads, activations=activations, kv_blocks=blocks, max_tokens=1024
+            self.shape,
+            self.weights,
+            threads=threads,
+            activations=activations,
+            kv_blocks=blocks,
+            max_tokens=1024,
         )
         self.long = np.arange(LONG // 64 + 4)
         self.short = [np.arange(self.long.size + 6 * i, self.long.size + 6 * (i + 1)) for i in range(BATCH)]
         self.rng = np.random.default_rng(0)
+        self.logits = self.model.logits_buffer(BATCH)
 
     def slice(self, ids: Any, start: int, blocks: Any, logits: int) -> StepSlice:
         return StepSlice(tokens=ids, start=start, blocks=blocks, sliding_blocks=blocks, logits=logits)
@@ -60,7 +66,9 @@ class Ours:
         """Tokens a second of greedy decoding behind a context that is already in the cache."""
         token, begun = 5, time.perf_counter()
         for i in range(tokens):
-            token = int(self.model.step([self.slice([token], context + i, self.long, 1)])[0].argmax())
+            token = int(
+                self.model.step([self.slice([token], context + i, self.long, 1)], out=self.logits)[0].argmax()
+            )
         return tokens / (time.perf_counter() - begun)
 
     def batch(self, steps: int) -> float:
@@ -68,7 +76,7 @@ class Ours:
         tokens, begun = self.rng.integers(0, 150000, BATCH), time.perf_counter()
         for s in range(steps):
             parts = [self.slice([int(t)], SHORT + s, self.short[i], 1) for i, t in enumerate(tokens)]
-            tokens = self.model.step(parts).argmax(1)
+            tokens = self.model.step(parts, out=self.logits).argmax(1)
         return steps * BATCH / (time.perf_counter() - begun)
 
 
@@ -87,7 +95,9 @@ def batch_bytes(shape: ModelShape, weights: ModelWeights) -> int:
     """Bytes of one step of the batch, with the experts that independent choices touch."""
     touched = shape.experts * (1 - (1 - shape.experts_per_token / shape.experts) ** BATCH)
     one = token_bytes(shape, weights, 0)
-    experts = sum((layer.gate_up.data.size + layer.down.data.size) / shape.experts for layer in weights.layers)
+    experts = sum(
+        (layer.gate_up.data.size + layer.down.data.size) / shape.experts for layer in weights.layers
+    )
     return int(one + experts * (touched - shape.experts_per_token))
 
 
@@ -162,7 +172,9 @@ def measure(ours: Ours, peer: Peer | None, options: argparse.Namespace) -> dict[
         note("ours decode@128", ours.decode(SHORT, options.tokens))
         note("ours prefill 512", ours.prefill(512))
         if peer:
-            note("peer prefill 512", peer.ask(ids=peer.ids(512), n_predict=1, cache=False)["prompt_per_second"])
+            note(
+                "peer prefill 512", peer.ask(ids=peer.ids(512), n_predict=1, cache=False)["prompt_per_second"]
+            )
         if round_ < options.long_rounds:
             note("ours prefill 4096", ours.prefill(LONG))
             note("ours decode@4096", ours.decode(LONG, 16))
@@ -175,7 +187,9 @@ def measure(ours: Ours, peer: Peer | None, options: argparse.Namespace) -> dict[
     return results
 
 
-def table(ours: Ours, results: dict[str, list[float]], options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def table(
+    ours: Ours, results: dict[str, list[float]], options: argparse.Namespace
+) -> Iterator[tuple[str, Any]]:
     best = {name: max(values) for name, values in results.items()}
     rate = best["read GB/s"] * 1e9
     limits = {
@@ -183,7 +197,9 @@ def table(ours: Ours, results: dict[str, list[float]], options: argparse.Namespa
         "decode@4096": rate / token_bytes(ours.shape, ours.weights, LONG),
         "batch 8": BATCH * rate / batch_bytes(ours.shape, ours.weights),
     }
-    print(f"\npath {ours.model.path}, {options.threads} threads, {options.activations}, read {rate / 1e9:.1f} GB/s")
+    print(
+        f"\npath {ours.model.path}, {options.threads} threads, {options.activations}, read {rate / 1e9:.1f} GB/s"
+    )
     print(f"{'':16}{'ours':>9}{'peer':>9}{'ratio':>7}{'limit':>8}{'share':>7}")
     for name in ("decode@128", "decode@4096", "batch 8", "prefill 128", "prefill 512", "prefill 4096"):
         mine, theirs, limit = best.get(f"ours {name}"), best.get(f"peer {name}"), limits.get(name)
@@ -203,7 +219,9 @@ def table(ours: Ours, results: dict[str, list[float]], options: argparse.Namespa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--gguf", type=pathlib.Path)
     parser.add_argument("--peer-python", default=sys.executable)

@@ -25,7 +25,13 @@ def main() -> None:
     print(json.dumps({"ready": True}), file=out, flush=True)
 
     def complete(ids: list[int], n_predict: int, cache: bool) -> dict[str, float]:
-        request = {"prompt": ids, "n_predict": n_predict, "ignore_eos": True, "temperature": 0, "cache_prompt": cache}
+        request = {
+            "prompt": ids,
+            "n_predict": n_predict,
+            "ignore_eos": True,
+            "temperature": 0,
+            "cache_prompt": cache,
+        }
         answer = server.handle_completions(request)
         answer = json.loads(answer) if isinstance(answer, str) else answer
         return answer["timings"]

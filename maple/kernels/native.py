@@ -252,14 +252,28 @@ class NativeModel:
             self.shape.hidden,
         )
 
-    def step(self, slices: Sequence[StepSlice]) -> Floats:
+    def logits_buffer(self, rows: int) -> Floats:
+        """A buffer for `step(out=)`: fresh pages for a batch's logits cost as much time as a layer."""
+        return np.zeros((rows, self._padded_vocabulary), np.float32)
+
+    def _logits(self, rows: int, out: Floats | None) -> Floats:
+        if out is None:
+            return np.empty((rows, self._padded_vocabulary), np.float32)
+        wide = out.ndim == 2 and out.shape[1] == self._padded_vocabulary and out.shape[0] >= rows
+        if not wide or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
+            raise KernelError(f"logits need a buffer of {rows} rows from logits_buffer")
+        return out[:rows]
+
+    def step(self, slices: Sequence[StepSlice], *, out: Floats | None = None) -> Floats:
         """Run one step and return the wanted logits, float32 [rows, vocabulary], slice after slice.
+
+        With `out` (from `logits_buffer`, at least as many rows) the answer is a view of it.
 
         Raises KernelError before anything is changed when a slice does not fit (tokens, positions, blocks),
         or when another thread is in a step.
         """
         rows = sum(part.logits for part in slices)
-        logits = np.empty((rows, self._padded_vocabulary), np.float32)
+        logits = self._logits(rows, out)
         given, keep = (_library.Slice * len(slices))(), []
         for i, part in enumerate(slices):
             tokens, blocks, sliding = _int32(part.tokens), _int32(part.blocks), _int32(part.sliding_blocks)

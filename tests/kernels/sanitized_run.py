@@ -30,7 +30,10 @@ def run_products(paths: tuple[str, ...]) -> None:
         words = np.full((rows, cols // 16), 0x55555555, np.uint32)
         pack_codes2(words, np.full(rows, 0x3F80, np.uint16), (1, rows, cols), Place(into=ternary), threads=2)
         dense = rng.integers(0, 0x3F80, (rows, cols), np.uint16)
-        matrices = [ternary, *(pack_dense(dense, (rows, cols), kind) for kind in (Kind.INT8, Kind.BF16, Kind.F32))]
+        matrices = [
+            ternary,
+            *(pack_dense(dense, (rows, cols), kind) for kind in (Kind.INT8, Kind.BF16, Kind.F32)),
+        ]
         if cols % 64 == 0:
             group = np.full((rows, cols // 64), 0x3C00, np.uint16)
             codes = rng.integers(0, 1 << 32, (rows, cols // 8), np.uint32)
@@ -53,11 +56,20 @@ def run_model(folder: pathlib.Path, paths: tuple[str, ...]) -> None:
     rng = np.random.default_rng(1)
     for path in paths:
         for mode, kv in (("int8x2", "f16"), ("int8", "int8"), ("fp32", "f32"), ("int8x2", "bf16")):
-            options = {"threads": 3, "kv_blocks": 8, "max_tokens": 160, "activations": mode, "kv_dtype": kv, "path": path}
+            options = {
+                "threads": 3,
+                "kv_blocks": 8,
+                "max_tokens": 160,
+                "activations": mode,
+                "kv_dtype": kv,
+                "path": path,
+            }
             with NativeModel(shape, weights, **options) as model:  # type: ignore[arg-type]
                 for start, count in ((0, 100), (100, 1), (101, 27)):
                     ids = [int(i) for i in rng.integers(0, 512, count)]
-                    one = StepSlice(tokens=ids, start=start, blocks=[5, 2], sliding_blocks=[7, 0], logits=min(count, 9))
+                    one = StepSlice(
+                        tokens=ids, start=start, blocks=[5, 2], sliding_blocks=[7, 0], logits=min(count, 9)
+                    )
                     two = StepSlice(tokens=[3], start=start, blocks=[4, 6], sliding_blocks=[1, 2])
                     model.step([one, two])
 

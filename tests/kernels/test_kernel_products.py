@@ -24,7 +24,9 @@ def bound(exact: Any, x: Any, mode: str, kind: Kind) -> Any:
     if mode == "fp32" or kind not in LIMBED:
         return rounding
     step = np.abs(x).max(1, keepdims=True) / STEPS[mode]
-    if kind is Kind.AFFINE4:  # its weights may lie on a grid of their row's largest / 4032, rounded up to a power of 2
+    if (
+        kind is Kind.AFFINE4
+    ):  # its weights may lie on a grid of their row's largest / 4032, rounded up to a power of 2
         grid = np.abs(exact).max(1) * 1.1 / 4032
         rounding = rounding + np.abs(x).sum(1, keepdims=True) * grid[None, :]
     return rounding + 0.505 * step * weight[None, :]

@@ -26,7 +26,13 @@ def test_no_error_under_address_and_undefined_behaviour_sanitizers(tmp_path: pat
     address = runtime("libasan.so")
     if address is None:
         pytest.skip("the compiler comes without libasan")
-    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1", "-O1")
+    flags = (
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined",
+        "-fno-omit-frame-pointer",
+        "-g1",
+        "-O1",
+    )
     library = build.build(tmp_path / build.LIBRARY_NAME, extra=flags)
     environment = {
         **os.environ,
@@ -35,6 +41,11 @@ def test_no_error_under_address_and_undefined_behaviour_sanitizers(tmp_path: pat
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONPATH": str(HERE.parents[1]),
     }
-    command = [sys.executable, str(HERE / "sanitized_run.py"), str(library), str(HERE.parent / "data" / "golden")]
+    command = [
+        sys.executable,
+        str(HERE / "sanitized_run.py"),
+        str(library),
+        str(HERE.parent / "data" / "golden"),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
