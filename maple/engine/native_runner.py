@@ -56,6 +56,11 @@ class NativeRunner:
         return self._cache.longest
 
     @property
+    def open_sequences(self) -> int:
+        """Sequences that were opened and not closed."""
+        return self._cache.open_tables
+
+    @property
     def kv_bytes(self) -> int:
         """Memory of all blocks that sequences hold or that are kept."""
         return self._cache.memory.taken_bytes

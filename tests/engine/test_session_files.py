@@ -1,0 +1,226 @@
+"""Saved sessions on disk: whole or not at all, and never trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import resource
+import stat
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from maple.engine.api import SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
+from maple.engine.cache import KvSnapshot
+from maple.engine.session_files import SessionFiles, model_identity
+
+MODEL, FORMAT = "maple-0", "test/1"
+
+
+def snapshot(seed: int = 0, tokens: int = 70, kv_format: str = FORMAT) -> KvSnapshot:
+    generator = np.random.default_rng(seed)
+    arrays = {"full": generator.integers(0, 256, (2, 900), np.uint8), "at": np.arange(2, dtype=np.int32)}
+    ids = [int(token) for token in generator.integers(0, 500, tokens)]
+    return KvSnapshot(ids=ids, kv_format=kv_format, arrays=arrays)
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> SessionFiles:
+    return SessionFiles(tmp_path / "sessions", max_bytes=1 << 20)
+
+
+def read(files: SessionFiles, session_id: str = "s", owner: str = "me") -> KvSnapshot:
+    return files.load(owner, session_id, model=MODEL, kv_format=FORMAT)[1]
+
+
+def assert_same(found: KvSnapshot, saved: KvSnapshot) -> None:
+    assert found.ids == saved.ids
+    assert set(found.arrays) == set(saved.arrays)
+    for name, array in saved.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+
+
+def saved_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_is_saved_is_loaded(files: SessionFiles) -> None:
+    """Ids and arrays come back, and the manifest tells of the file."""
+    manifest = files.save("me", "s", snapshot(), MODEL)
+    assert (manifest.version, manifest.session_id, manifest.tokens) == (1, "s", 70)
+    assert (manifest.model, manifest.kv_format) == (MODEL, FORMAT)
+    assert files.manifest("me", "s") == manifest
+    assert_same(read(files), snapshot())
+
+
+def test_files_are_private_and_nothing_else_is_left(files: SessionFiles, tmp_path: pathlib.Path) -> None:
+    """Two files of mode 0600 a session, however often it was saved, also after a save that was killed."""
+    files.save("me", "s", snapshot(1), MODEL)
+    stray = saved_files(tmp_path)[0].parent / ".0123.new"
+    stray.write_bytes(b"half")
+    manifest = files.save("me", "s", snapshot(2), MODEL)
+    found = saved_files(tmp_path)
+    assert [path.name for path in found] == sorted([f"{manifest.sha256}.safetensors", "manifest.json"])
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in found)
+    assert found[0].stat().st_size == manifest.bytes
+
+
+def test_owners_do_not_see_each_other(files: SessionFiles) -> None:
+    """Another key's session is not there: not its manifest, not for loading, not for deleting."""
+    files.save("me", "s", snapshot(), MODEL)
+    for call in (lambda: files.manifest("you", "s"), lambda: read(files, owner="you")):
+        with pytest.raises(SessionUnknown):
+            call()
+    assert not files.delete("you", "s")
+    assert files.delete("me", "s")
+    assert not files.delete("me", "s")
+    assert not files.exists("me", "s")
+
+
+@pytest.mark.parametrize(("model", "kv_format"), [("maple-1", FORMAT), (MODEL, "test/2")])
+def test_another_model_or_format_is_told_apart(files: SessionFiles, model: str, kv_format: str) -> None:
+    """A sound session of another model is no damage."""
+    files.save("me", "s", snapshot(), MODEL)
+    with pytest.raises(SessionMismatch):
+        files.load("me", "s", model=model, kv_format=kv_format)
+
+
+def test_five_hundred_flipped_bits_of_every_file_are_noticed(
+    files: SessionFiles, tmp_path: pathlib.Path
+) -> None:
+    """One bit anywhere, in the manifest too, and nothing is loaded."""
+    files.save("me", "s", snapshot(), MODEL)
+    chance = random.Random(5)
+    for path in saved_files(tmp_path):
+        content = path.read_bytes()
+        for _ in range(500):
+            changed = bytearray(content)
+            changed[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            path.write_bytes(changed)
+            with pytest.raises(SessionTampered):
+                read(files)
+        path.write_bytes(content)
+    assert_same(read(files), snapshot())
+
+
+@pytest.mark.parametrize("change", ["cut", "longer", "missing", "swapped", "another session's"])
+def test_other_damage_is_noticed(files: SessionFiles, tmp_path: pathlib.Path, change: str) -> None:
+    """Files that are cut, padded, missing, or another session's are none."""
+    files.save("me", "s", snapshot(), MODEL)
+    data, manifest = saved_files(tmp_path)
+    if change == "cut":
+        data.write_bytes(data.read_bytes()[:-1])
+    elif change == "longer":
+        data.write_bytes(data.read_bytes() + b"\0")
+    elif change == "missing":
+        data.unlink()
+    elif change == "swapped":
+        content = data.read_bytes()
+        data.write_bytes(manifest.read_bytes())
+        manifest.write_bytes(content)
+    else:
+        files.save("me", "t", snapshot(), MODEL)
+        data.parent.rename(data.parent.with_name("u"))
+        data.parent.with_name("t").rename(data.parent)
+    with pytest.raises(SessionTampered):
+        read(files)
+
+
+def test_no_link_is_followed(files: SessionFiles, tmp_path: pathlib.Path) -> None:
+    """Neither a file nor a folder may be a link: not for reading, and not for writing."""
+    files.save("me", "s", snapshot(), MODEL)
+    data, manifest = saved_files(tmp_path)
+    for path in (data, manifest):
+        moved = tmp_path / "elsewhere"
+        path.rename(moved)
+        path.symlink_to(moved)
+        with pytest.raises(SessionTampered):
+            read(files)
+        path.unlink()
+        moved.rename(path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    data.parent.with_name("linked").symlink_to(outside)
+    with pytest.raises(SessionUnknown):
+        files.save("me", "linked", snapshot(), MODEL)
+    assert list(outside.iterdir()) == []
+
+
+def test_the_limit_counts_all_sessions_but_the_replaced(tmp_path: pathlib.Path) -> None:
+    """A session may be replaced where a second one has no room; a refusal leaves all as it was."""
+    size = SessionFiles(tmp_path / "a", max_bytes=1 << 20).save("me", "s", snapshot(), MODEL).bytes
+    files = SessionFiles(tmp_path / "b", max_bytes=2 * size - 1)
+    files.save("me", "s", snapshot(1), MODEL)
+    files.save("me", "s", snapshot(2), MODEL)
+    with pytest.raises(SessionsFull):
+        files.save("me", "t", snapshot(3), MODEL)
+    assert not files.exists("me", "t")
+    assert_same(read(files), snapshot(2))
+
+
+def test_a_full_disk_leaves_the_old_save(files: SessionFiles, tmp_path: pathlib.Path) -> None:
+    """A process that may write no large file fails as on a full disk; what was saved before is whole."""
+    files.save("me", "s", snapshot(1), MODEL)
+    before = {path: path.read_bytes() for path in saved_files(tmp_path)}
+    code = f"""
+import resource, signal, sys
+from maple.engine.api import SessionsFull
+from maple.engine.session_files import SessionFiles
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+from test_session_files import MODEL, snapshot
+import pathlib
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    SessionFiles(pathlib.Path({str(tmp_path / "sessions")!r}), max_bytes=1 << 20).save("me", "s", snapshot(2), MODEL)
+except SessionsFull:
+    sys.exit(7)
+"""
+    root = pathlib.Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 7, done.stderr
+    assert {path: path.read_bytes() for path in saved_files(tmp_path)} == before
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+def test_saves_at_once_leave_one_whole_session(files: SessionFiles, tmp_path: pathlib.Path) -> None:
+    """Whoever is last, the session is one of those that were saved."""
+    saved = [snapshot(seed) for seed in range(8)]
+    threads = [
+        threading.Thread(target=files.save, args=("me", "s", one, MODEL)) for one in saved for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = read(files)
+    assert_same(found, next(one for one in saved if one.ids == found.ids))
+    assert len(saved_files(tmp_path)) == 2
+
+
+def test_manifests_are_plain_json(files: SessionFiles, tmp_path: pathlib.Path) -> None:
+    """Anything can read one, and it holds no key's name."""
+    files.save("secret-owner", "s", snapshot(), MODEL)
+    fields = json.loads(saved_files(tmp_path)[1].read_text())
+    assert set(fields) == {
+        "version", "session_id", "model", "kv_format", "tokens", "bytes", "sha256", "created_at",
+    }  # fmt: skip
+    assert not any(b"secret-owner" in path.read_bytes() for path in saved_files(tmp_path))
+    assert not any("secret-owner" in name for _, names, _ in os.walk(tmp_path) for name in names)
+
+
+def test_a_model_is_known_by_its_weights(tmp_path: pathlib.Path) -> None:
+    """The same files are the same model wherever they lie; another byte makes another."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_bytes(b"weights" * 1000)
+    first, second = (model_identity(tmp_path / name) for name in ("one", "two"))
+    assert first == second
+    (tmp_path / "two" / "model.safetensors").write_bytes(b"weights" * 999 + b"weightz")
+    assert model_identity(tmp_path / "two") != first
