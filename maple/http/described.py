@@ -203,13 +203,23 @@ def _stored(route: Route, _: StrictFields) -> Operations:
             tag="Stored responses",
             answers={200: contents},
             refusals=(InvalidField, *refusals),
-            query=adapter.query,
+            query=adapter.items_query,
         )
         return {"get": page}
     shown = Operation(
-        summary="A stored response.", tag="Stored responses", answers={200: contents}, refusals=refusals
+        summary="A stored response.",
+        tag="Stored responses",
+        answers={200: contents},
+        refusals=(InvalidField, *refusals),
+        query=adapter.query,
     )
-    deleted = attrs.evolve(shown, summary="Forget a stored response.", answers={200: _json(ResponseDeleted)})
+    deleted = attrs.evolve(
+        shown,
+        summary="Forget a stored response.",
+        answers={200: _json(ResponseDeleted)},
+        refusals=refusals,
+        query=None,
+    )
     return {"get": shown, "delete": deleted}
 
 

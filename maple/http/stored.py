@@ -65,6 +65,16 @@ class Recorder:
             await self._store.put(self._owner, self._adapter.kept(self._ask, self._fold.body()))
 
 
+def query_of(handler: JsonHandler) -> dict[str, object]:
+    """The last value of each name in the query; digits are an integer, except in ids."""
+    given = handler.request.query_arguments.items()
+    texts = {name: values[-1].decode(errors="replace") for name, values in given}
+    return {
+        name: int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) and name != "after" else text
+        for name, text in texts.items()
+    }
+
+
 class _StoredHandler(JsonHandler):
     """What the routes of kept answers have in common."""
 
@@ -100,7 +110,7 @@ class StoredHandler(_StoredHandler):
         kept = await self.store.get(self.owner, wanted)
         if kept is None:
             raise ResponseUnknown
-        self.write(encode_json(self.adapter.answer(kept)))
+        self.write(encode_json(self.adapter.answer(kept, query_of(self))))
 
 
 class StoredItemsHandler(_StoredHandler):
@@ -111,13 +121,4 @@ class StoredItemsHandler(_StoredHandler):
         kept = await self.store.get(self.owner, groups[0])
         if kept is None:
             raise ResponseUnknown
-        self.write(encode_json(self.adapter.page(kept, self._query())))
-
-    def _query(self) -> dict[str, object]:
-        """The last value of each name; digits are an integer."""
-        given = self.request.query_arguments.items()
-        texts = {name: values[-1].decode(errors="replace") for name, values in given}
-        return {
-            name: int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) and name != "after" else text
-            for name, text in texts.items()
-        }
+        self.write(encode_json(self.adapter.page(kept, query_of(self))))

@@ -207,10 +207,11 @@ class StoredAdapter(Protocol):
     path: ClassVar[str]
     items_path: ClassVar[str]
     query: ClassVar[type]
-    """The field table of ``items_path``'s query, whose values are strings or integers."""
+    items_query: ClassVar[type]
+    """The field tables of the two GETs' queries, whose values are strings or integers."""
 
-    def answer(self, kept: Kept) -> JsonObject:
-        """The answer to GET."""
+    def answer(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
+        """The answer to GET. Raises RequestError for a wrong query."""
         ...
 
     def deleted(self, wanted: str) -> JsonObject:

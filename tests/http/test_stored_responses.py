@@ -94,6 +94,18 @@ def test_a_bad_query_names_its_field(keeping: LiveServer, query: str, param: str
     assert (answer.status, answer.error["code"], answer.error["param"]) == (400, "invalid_parameter", param)
 
 
+def test_a_stored_response_is_not_streamed(keeping: LiveServer) -> None:
+    """Who asks for events is told so, and does not wait for them in JSON."""
+    response = respond(keeping, "first")
+    answer = keeping.get(f"/v1/responses/{response['id']}?stream=true")
+    assert (answer.status, answer.error["code"], answer.error["param"]) == (
+        400,
+        "invalid_parameter",
+        "stream",
+    )
+    assert keeping.get(f"/v1/responses/{response['id']}?stream=false&include=x").json == response
+
+
 def test_previous_response_id_puts_the_earlier_exchange_before_the_input(keeping: LiveServer) -> None:
     """The prompt has as many tokens as if the client had sent it all."""
     first = respond(keeping, "first")

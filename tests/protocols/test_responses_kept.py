@@ -221,5 +221,7 @@ def test_a_query_that_makes_no_sense_is_refused_by_name(query: dict[str, object]
 def test_showing_and_deleting() -> None:
     """The response as it was; the id and that it is gone."""
     stored, kept = StoredResponsesAdapter(), long_kept()
-    assert stored.answer(kept) == kept.body
+    assert stored.answer(kept, {}) == stored.answer(kept, {"stream": "false"}) == kept.body
+    with pytest.raises(InvalidField, match="stream must be false"):
+        stored.answer(kept, {"stream": "true"})
     assert stored.deleted("resp_x") == {"id": "resp_x", "object": "response", "deleted": True}

@@ -107,6 +107,13 @@ def keep(ask: Ask, body: JsonObject) -> Kept:
 
 
 @attrs.frozen(kw_only=True)
+class StoredQuery:
+    """The query of GET /v1/responses/{id}."""
+
+    stream: Annotated[Literal["false"], Doc("A stored response is read whole.")] = "false"
+
+
+@attrs.frozen(kw_only=True)
 class ItemsQuery:
     """The query of GET /v1/responses/{id}/input_items."""
 
@@ -121,11 +128,13 @@ class StoredResponsesAdapter:
     name: ClassVar[str] = "stored_responses"
     path: ClassVar[str] = "/v1/responses/([^/]+)"
     items_path: ClassVar[str] = "/v1/responses/([^/]+)/input_items"
-    query: ClassVar[type] = ItemsQuery
+    query: ClassVar[type] = StoredQuery
+    items_query: ClassVar[type] = ItemsQuery
     answers: ClassVar[Mapping[str, type]] = {path: Response, items_path: ItemPage}
 
-    def answer(self, kept: Kept) -> JsonObject:
+    def answer(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
         """The response as it was."""
+        structure(StoredQuery, query, refuse_unknown=False, code=CODE)
         return kept.body
 
     def deleted(self, wanted: str) -> JsonObject:
