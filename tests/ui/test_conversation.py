@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ def test_an_answer_grows_while_it_comes_in(page: Page) -> None:
 
 def test_stopping_frees_the_servers_slot(page: Page) -> None:
     """The server cancels, the page keeps what there was and says that it was stopped."""
+    page.until(lambda: page.server.stats()["running"] == 0)
     cancelled = page.server.stats()["cancelled"]
     page.send("count slowly")
     page.until(lambda: "2 3" in page.text(".assistant .body"))
@@ -54,8 +56,7 @@ def test_reasoning_is_folded_with_its_length_and_seconds(page: Page) -> None:
     assert page.ask("what is 17 × 23?") == "391 is the answer."
     assert page.text(".reasoning .text") == "We add them."
     label = page.text(".reasoning summary")
-    assert label.startswith("Thought for 0.")
-    assert label.endswith((" s · 3 tokens", " s · 4 tokens"))
+    assert re.fullmatch(r"Thought for \d+\.\d s · [34] tokens", label)
     text = page.one(".reasoning .text")
     assert not text.is_displayed()
     page.click(".reasoning summary")
