@@ -153,3 +153,21 @@ def test_stored_responses_outlive_the_process(
     assert second.request("GET", f"/v1/responses/{made['id']}").json == made
     going_on = {"input": "more", "previous_response_id": made["id"]}
     assert second.request("POST", "/v1/responses", going_on).json["usage"]["input_tokens"] > 0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_reuse_never_crosses_keys(start_server: StartServer, key_file: pathlib.Path, shared: bool) -> None:
+    """What one key's prompts left in the cache serves that key only, unless MAPLE_SHARED_PREFIX_CACHE is on."""
+    settings = {"MAPLE_API_KEY_FILE": str(key_file), "MAPLE_SHARED_PREFIX_CACHE": str(shared).lower()}
+    server = start_server("--demo", settings=settings)
+    story = "A small server kept a long story for itself. " * 20
+    body = {"messages": [{"role": "user", "content": story}], "max_tokens": 2, "temperature": 0}
+
+    def cached(key: str) -> int:
+        answer = server.request("POST", "/v1/chat/completions", body, Authorization=f"Bearer {key}")
+        found: int = answer.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return found
+
+    assert cached("first") == 0
+    assert cached("first") > 0
+    assert (cached("second") > 0) is shared
