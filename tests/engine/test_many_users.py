@@ -79,7 +79,7 @@ class Engines:
 
 def make_wishes(count: int, vocabulary: int) -> list[Wish]:
     """Prompts that begin alike or not, of 1 to 700 ids, sampled in every way, some of them abandoned."""
-    chance = random.Random(11)
+    chance = random.Random(11)  # noqa: S311 - the same requests every time
     text = [chance.randrange(100, vocabulary) for _ in range(2000)]
     wishes = []
     for number in range(count):
@@ -94,7 +94,7 @@ def make_wishes(count: int, vocabulary: int) -> list[Wish]:
         )
         job = Job(
             request_id=str(number),
-            prompt_ids=tuple([*text[start : start + length], *own]),
+            prompt_ids=(*text[start : start + length], *own),
             max_tokens=chance.randrange(1, 24),
             sampling=sampling,
             stop=chance.choice(((), (), ("e",), ("the", "\n"))),
@@ -136,7 +136,7 @@ async def patient(engine: ThreadedEngine, wish: Wish) -> tuple[str, str, int] | 
 
 async def disturb(engine: ThreadedEngine, done: asyncio.Event) -> int:
     """Save, load and delete sessions, and ask for what cannot be, until all is over; how often it went well."""
-    chance, went_well = random.Random(12), 0
+    chance, went_well = random.Random(12), 0  # noqa: S311 - as above
     while not done.is_set():
         session_id = f"s{chance.randrange(6)}"
         act = chance.choice(
@@ -162,7 +162,7 @@ def resident_mib() -> float:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(pathlib.Path("/proc/self/fd").iterdir()))
 
 
 async def flood(engine: ThreadedEngine, wishes: Sequence[Wish]) -> tuple[list[Any], int]:
@@ -175,7 +175,7 @@ async def flood(engine: ThreadedEngine, wishes: Sequence[Wish]) -> tuple[list[An
 
 
 async def until_idle(engine: ThreadedEngine) -> None:
-    while engine.stats().running or engine.stats().waiting:
+    while engine.stats().running or engine.stats().waiting:  # noqa: ASYNC110 -- nothing tells of the last step
         await asyncio.sleep(0.001)
 
 

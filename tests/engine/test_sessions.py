@@ -16,6 +16,7 @@ from maple.engine.api import (
     Finish,
     Job,
     Piece,
+    Prefill,
     Sampling,
     SessionMismatch,
     SessionTampered,
@@ -85,6 +86,13 @@ async def collect(ticket: Ticket) -> tuple[str, Finish]:
     return "".join(item.text for item in items if isinstance(item, Piece)), finish
 
 
+async def until_prefilling(engine: ThreadedEngine) -> tuple[Prefill, ...]:
+    """Return once the first prompt is on its way."""
+    while not (prefills := engine.stats().prefills) or not prefills[0].done_tokens:  # noqa: ASYNC110 -- as above
+        await asyncio.sleep(0)
+    return prefills
+
+
 async def test_a_conversation_goes_on_after_a_restart(start: Start, ids: list[int]) -> None:
     """Saved, loaded by a new engine, continued: the same greedy text, from what was saved."""
     async with start() as engine:
@@ -122,8 +130,7 @@ async def test_a_running_session_is_saved_at_its_step(start: Start, ids: list[in
     """A save answers while the sequence goes on, with what has been computed by then."""
     async with start(prefill=PrefillLimits(chunk=1, budget=1)) as engine:
         running = engine.submit(job(ids))
-        while not (prefills := engine.stats().prefills) or not prefills[0].done_tokens:
-            await asyncio.sleep(0)
+        await until_prefilling(engine)
         manifest = await engine.save_session("", "s")
         assert 0 < manifest.tokens < len(ids)
         running.cancel()
@@ -161,7 +168,7 @@ async def test_deleting_takes_live_and_saved_state(start: Start, ids: list[int])
         await anext(aiter(running))
         await engine.delete_session("", "s")
         running.cancel()
-        while engine.stats().running:
+        while engine.stats().running:  # noqa: ASYNC110 -- nothing tells of the last step
             await asyncio.sleep(0)
         for call in (engine.save_session, engine.load_session, engine.delete_session):
             with pytest.raises(SessionUnknown):
@@ -185,7 +192,7 @@ async def test_a_tampered_session_is_not_loaded(start: Start, ids: list[int], tm
     async with start() as engine:
         await collect(engine.submit(job(ids[:100])))
         await engine.save_session("", "s")
-    (file,) = tmp_path.rglob("*.safetensors")
+    (file,) = tmp_path.rglob("*.safetensors")  # noqa: ASYNC240 -- nothing else runs
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -222,8 +229,7 @@ async def test_progress_and_queue_are_told(start: Start, ids: list[int]) -> None
     """While a long prompt is computed, the counts tell how far, and who waits where."""
     async with start(prefill=PrefillLimits(chunk=1, budget=1), slots=2) as engine:
         tickets = [engine.submit(job([n, *ids[:590]], None)) for n in range(4)]
-        while not (prefills := engine.stats().prefills) or not prefills[0].done_tokens:
-            await asyncio.sleep(0)
+        prefills = await until_prefilling(engine)
         assert 0 < prefills[0].done_tokens < prefills[0].prompt_tokens == 591
         assert [one.position for one in engine.stats().queue] == [1, 2]
         for ticket in tickets:
