@@ -127,7 +127,7 @@ def _mapped(
     cancelled: Callable[[], bool],
 ) -> NativeWeights:
     if options.preload:
-        touch(pack.path, list(pack.arrays.values()), threads=options.threads, cancelled=cancelled)
+        touch(list(pack.arrays.values()), threads=options.threads, cancelled=cancelled)
     if cancelled():
         raise LoadCancelled
     return NativeWeights(

@@ -19,6 +19,7 @@ from maple.model.fields import PlainConfig
 from maple.model.shards import SINGLE, read_json, read_shard
 from maple.model.store import sync
 from maple.native.layout import FORMAT, Forms, Layout, fingerprint
+from maple.native.pages import forget, in_huge_pages
 
 __all__ = ["PACK_MANIFEST", "Pack", "is_pack", "write_pack"]
 
@@ -48,6 +49,7 @@ def write_pack(
                 raise ValueError(f"part {name} of {array.nbytes} bytes is not {part.name} of {part.nbytes}")
             file.write(np.ascontiguousarray(array).data)
     sync(path)
+    forget(path)
     shard = read_shard(path)
     manifest = {
         "format": FORMAT,
@@ -81,7 +83,6 @@ def _header(layout: Layout) -> bytes:
 class Pack:
     """A pack, mapped: its layout and the bytes of its parts."""
 
-    path: pathlib.Path
     layout: Layout
     arrays: Mapping[str, Array]
 
@@ -99,9 +100,9 @@ class Pack:
         layout = Layout(config, Forms.from_names(manifest.get("forms")))
         _check_file(folder, layout, manifest.get("files"))
         tensors = StoredTensors(folder)
-        return cls(
-            path=folder / SINGLE, layout=layout, arrays={name: tensors[name].data for name in layout.parts}
-        )
+        arrays = {name: tensors[name].data for name in layout.parts}
+        in_huge_pages(arrays["head"])
+        return cls(layout=layout, arrays=arrays)
 
     def bind(self) -> ModelWeights:
         """The kernels' weights; they keep the mapping alive."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["read_ahead", "touch"]
+__all__ = ["forget", "in_huge_pages", "read_ahead", "touch"]
 
 _BLOCK = 64 << 20
 _PAGE = 4096
+_READERS = 4
+"""Threads that touch pages at least: most of their time they may wait for the disk."""
 
 
 def read_ahead(arrays: Iterable[npt.NDArray[np.generic]]) -> None:
@@ -41,21 +45,31 @@ def _mapping(array: npt.NDArray[np.generic]) -> mmap.mmap | None:
     return mapped if isinstance(mapped, mmap.mmap) else None
 
 
-def touch(
-    path: pathlib.Path, arrays: list[npt.NDArray[np.uint8]], *, threads: int, cancelled: Callable[[], bool]
-) -> None:
-    """Touch every page of `arrays`, views of the file at `path`, while the system reads ahead.
+def forget(path: pathlib.Path) -> None:
+    """Let go of a written file's pages, which are small; when it is mapped they come back as huge ones."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    Stops early, without an error, once `cancelled` says yes.
+
+def in_huge_pages(array: npt.NDArray[np.generic]) -> None:
+    """Ask for huge pages in the mapping that `array` is a view of, where the system has them for files.
+
+    Streaming weights through small pages costs up to a sixth of the speed of decoding.
     """
+    area = _mapping(array)
+    if area is not None and sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel that was built without them
+            area.madvise(mmap.MADV_HUGEPAGE)
+
+
+def touch(arrays: list[npt.NDArray[np.uint8]], *, threads: int, cancelled: Callable[[], bool]) -> None:
+    """Touch every page of `arrays`; stops early, without an error, once `cancelled` says yes."""
     blocks = [array[i : i + _BLOCK] for array in arrays for i in range(0, array.size, _BLOCK)]
 
     def touch_block(block: npt.NDArray[np.uint8]) -> None:
         if not cancelled():
             block[::_PAGE].max()
 
-    with path.open("rb") as file:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-        with ThreadPoolExecutor(threads, thread_name_prefix="maple-preload") as pool:
-            list(pool.map(touch_block, blocks))
+    with ThreadPoolExecutor(max(threads, _READERS), thread_name_prefix="maple-preload") as pool:
+        list(pool.map(touch_block, blocks))
