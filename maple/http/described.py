@@ -6,41 +6,46 @@ which handler. A handler that is not listed cannot be served, so that no route g
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import attrs
 from maple_protocols.adapter import GenerationAdapter
 from maple_protocols.errors import InvalidField, ModelNotFound
-from maple_protocols.json import InvalidJson
 from maple_protocols.openai.described import ResponseDeleted
-from maple_protocols.rules import Doc, Schema
+from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, json_schema
 
 from maple.engine.api import (
     EngineOverloaded,
     GenerationFailed,
-    ModelFailed,
-    ModelLoading,
     PromptTooLong,
+    SessionLoaded,
+    SessionManifest,
     SessionMismatch,
     SessionsFull,
     SessionTampered,
     SessionUnknown,
-    ShuttingDown,
+)
+from maple.http.api_operation import (
+    BODY,
+    ENGINE,
+    ERROR_REFERENCE,
+    EVENTS,
+    JSON,
+    TEXT,
+    Contents,
+    Operation,
+    Operations,
+    Refusals,
+    first_sentence,
 )
 from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.errors import (
-    BodyCorrupt,
-    BodyTimeout,
     NotConfigured,
-    PayloadTooLarge,
     ResponseUnknown,
     RouteNotFound,
-    TooManyBodies,
-    UnsupportedMediaType,
 )
 from maple.http.generate import GenerateHandler
 from maple.http.listing import ListingHandler
@@ -48,97 +53,20 @@ from maple.http.operations import MetricsHandler, Stats, StatsHandler, StatsQuer
 from maple.http.pages import INDEX, FrontHandler, PageHandler
 from maple.http.probes import Health, HealthHandler, Liveness, LivenessHandler, Readiness, ReadinessHandler
 from maple.http.services import StrictFields
-from maple.http.sessions import SESSION_ID, SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
+from maple.http.sessions import (
+    SESSION_ID,
+    SessionActionHandler,
+    SessionDeleted,
+    SessionDeleteHandler,
+    SessionManifestHandler,
+)
 from maple.http.stored import StoredHandler, StoredItemsHandler
 from maple.store import StoreBroken, StoreFull
-
-JSON = "application/json"
-EVENTS = "text/event-stream"
-TEXT = "text/plain"
-
-Refusals = tuple[type[Exception], ...]
-Contents = Mapping[str, Schema]
-"""Media type → schema."""
-
-ERROR_REFERENCE: Schema = {"$ref": "#/components/schemas/Error"}
-ANY_ID: Schema = {"type": "string", "minLength": 1}
-BODY: Refusals = (
-    InvalidJson,
-    BodyCorrupt,
-    BodyTimeout,
-    PayloadTooLarge,
-    UnsupportedMediaType,
-    TooManyBodies,
-)
-REQUEST_CODES: Mapping[type[Exception], str] = {
-    InvalidJson: "invalid_json",
-    ModelNotFound: "model_not_found",
-}
-"""The codes of errors that protocols raise, where a kind of error has one code."""
-ENGINE: Refusals = (ShuttingDown, ModelLoading, ModelFailed)
-
-
-@attrs.frozen(kw_only=True)
-class Operation:
-    """One method of one route. ``answers`` are the good ones, by status."""
-
-    summary: str
-    tag: str
-    answers: Mapping[int, Contents]
-    refusals: Refusals = ()
-    request: Schema | None = None
-    request_required: bool = True
-    parameter: Schema = attrs.field(factory=lambda: dict(ANY_ID))
-    """The schema of the path's parameter, where it has one."""
-    query: type | None = None
-    needs_key: bool = True
-
-
-Operations = Mapping[str, Operation]
-"""Method in lower case → operation."""
-
-
-@attrs.frozen(kw_only=True)
-class SessionManifest:
-    """What was saved of a session."""
-
-    version: int
-    session_id: str
-    model: str
-    kv_format: str
-    tokens: int
-    bytes: int
-    sha256: str
-    created_at: Annotated[object, Doc("When it was saved.")]
-
-
-@attrs.frozen(kw_only=True)
-class SessionLoaded:
-    """A session is live again."""
-
-    session_id: str
-    tokens: int
-    bytes: int
-    load_ms: float
-
-
-@attrs.frozen(kw_only=True)
-class SessionDeleted:
-    """A session is gone, live and saved."""
-
-    id: str
-    object: Literal["session.deleted"]
-    deleted: Literal[True]
 
 
 def operations(route: Route, strict: StrictFields) -> Operations:
     """What a route offers. ``strict`` is the deployment's word on unknown fields."""
     return _DESCRIBERS[route.handler](route, strict)
-
-
-def first_sentence(kind: Any) -> str:
-    """What a class's docstring says first."""
-    return re.split(r"(?<=[.:])\s", str(kind.__doc__).strip(), maxsplit=1)[0].replace("``", "`")
 
 
 def _json(kind: type) -> Contents:

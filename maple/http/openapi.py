@@ -14,8 +14,7 @@ from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, schema_of
 from maple_protocols.strict import table
 
-from maple.http.application import Route
-from maple.http.described import (
+from maple.http.api_operation import (
     ERROR_REFERENCE,
     JSON,
     REQUEST_CODES,
@@ -23,8 +22,9 @@ from maple.http.described import (
     Operation,
     Refusals,
     first_sentence,
-    operations,
 )
+from maple.http.application import Route
+from maple.http.described import operations
 from maple.http.errors import TABLE, HostNotAllowed, InvalidKey
 from maple.http.operations import MetricsHandler
 from maple.http.services import Services

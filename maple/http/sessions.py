@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import attrs
 from maple_protocols.errors import InvalidField
@@ -14,6 +15,15 @@ from maple.http.generate import check_engine
 from maple.http.wire import encode_json
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+@attrs.frozen(kw_only=True)
+class SessionDeleted:
+    """A session is gone, live and saved."""
+
+    id: str
+    object: Literal["session.deleted"] = "session.deleted"
+    deleted: Literal[True] = True
 
 
 class SessionHandler(JsonHandler):
@@ -69,4 +79,4 @@ class SessionDeleteHandler(SessionHandler):
     async def respond(self, *groups: str) -> None:
         """Live and saved state go."""
         await self.services.turns.engine.delete_session(self.owner, groups[0])
-        self.write(encode_json({"id": groups[0], "object": "session.deleted", "deleted": True}))
+        self.write(encode_json(attrs.asdict(SessionDeleted(id=groups[0]))))

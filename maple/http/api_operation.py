@@ -1,0 +1,65 @@
+"""An operation of the API, for its description: one method of one route, and the words to describe it with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from maple_protocols.errors import ModelNotFound
+from maple_protocols.json import InvalidJson
+from maple_protocols.rules import Schema
+
+from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
+from maple.http.errors import BodyCorrupt, BodyTimeout, PayloadTooLarge, TooManyBodies, UnsupportedMediaType
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+TEXT = "text/plain"
+
+Refusals = tuple[type[Exception], ...]
+Contents = Mapping[str, Schema]
+"""Media type → schema."""
+
+ERROR_REFERENCE: Schema = {"$ref": "#/components/schemas/Error"}
+ANY_ID: Schema = {"type": "string", "minLength": 1}
+BODY: Refusals = (
+    InvalidJson,
+    BodyCorrupt,
+    BodyTimeout,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    TooManyBodies,
+)
+REQUEST_CODES: Mapping[type[Exception], str] = {
+    InvalidJson: "invalid_json",
+    ModelNotFound: "model_not_found",
+}
+"""The codes of errors that protocols raise, where a kind of error has one code."""
+ENGINE: Refusals = (ShuttingDown, ModelLoading, ModelFailed)
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One method of one route. ``answers`` are the good ones, by status."""
+
+    summary: str
+    tag: str
+    answers: Mapping[int, Contents]
+    refusals: Refusals = ()
+    request: Schema | None = None
+    request_required: bool = True
+    parameter: Schema = attrs.field(factory=lambda: dict(ANY_ID))
+    """The schema of the path's parameter, where it has one."""
+    query: type | None = None
+    needs_key: bool = True
+
+
+Operations = Mapping[str, Operation]
+"""Method in lower case → operation."""
+
+
+def first_sentence(kind: Any) -> str:
+    """What a class's docstring says first."""
+    return re.split(r"(?<=[.:])\s", str(kind.__doc__).strip(), maxsplit=1)[0].replace("``", "`")
