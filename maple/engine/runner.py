@@ -183,6 +183,7 @@ def torch_loader(
         from maple.model import LoadError, load  # noqa: PLC0415
         from maple.model.progress import progress_reporter  # noqa: PLC0415
 
+        _route_transformers_logs()
         torch.set_num_threads(threads or physical_cores())
         try:
             loaded = load(options(), progress=progress_reporter(), cancelled=cancelled)
@@ -193,6 +194,14 @@ def torch_loader(
         return _describe(runner, loaded, time.monotonic() - started)
 
     return load_with_torch
+
+
+def _route_transformers_logs() -> None:
+    """Send the library's log lines where all others go; by default it writes to stderr in a form of its own."""
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
+
+    transformers_logging.disable_default_handler()
+    transformers_logging.enable_propagation()
 
 
 def kv_budget(kv_cache_mb: int | None, free: int) -> int:
