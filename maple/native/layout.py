@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,29 +10,15 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import (
-    EmbeddingWeights,
-    Kind,
-    LayerWeights,
-    ModelShape,
-    ModelWeights,
-    PackedMatrix,
-    Place,
-    pack_affine4,
-    pack_dense,
-    pack_ternary,
-)
+from maple.kernels import EmbeddingWeights, Kind, LayerWeights, ModelShape, ModelWeights, PackedMatrix
 from maple.kernels.native import SWIGLU_LIMIT
 from maple.kernels.packing import BLOCK_ROWS, GROUP, block_count, matrix_bytes
 from maple.model.errors import LoadError
 from maple.model.fields import FULL, PlainConfig
-from maple.model.slots import Slot, model_slots
-from maple.model.spelling import Affine, Dense, Plan
+from maple.model.slots import model_slots
+from maple.native.forms import Forms
 
-__all__ = ["FORMAT", "Forms", "Layout", "MatrixForm", "Part", "fingerprint", "model_shape"]
-
-FORMAT = 1
-"""Version of a pack's files and names; `fingerprint` covers the bytes of its matrices."""
+__all__ = ["Layout", "MatrixForm", "Part", "model_shape"]
 
 Array = npt.NDArray[Any]
 _NUMBERS: Mapping[str, npt.DTypeLike] = {
@@ -43,61 +27,6 @@ _NUMBERS: Mapping[str, npt.DTypeLike] = {
     "U32": np.uint32,
     "U8": np.uint8,
 }
-_STORED = {"BF16": Kind.BF16, "F32": Kind.F32}
-
-
-@attrs.frozen(kw_only=True)
-class Forms:
-    """How those tensors are held that a checkpoint or a setting may hold in different ways."""
-
-    router: Kind
-    embedding: Kind
-    head: Kind
-
-    @classmethod
-    def of(cls, plan: Plan, head_dtype: str) -> Forms:
-        """As a checkpoint stores them; `head_dtype` int8 narrows a head that is stored in bf16.
-
-        Raises `LoadError` for a form that the kernels do not read.
-        """
-        stored = {slot.name: _stored(plan, slot) for slot in plan.sources if _is_plain(slot)}
-        head = stored["lm_head"]
-        if head is Kind.BF16 and head_dtype == "int8":
-            head = Kind.INT8
-        routers = {kind for name, kind in stored.items() if name.endswith(".mlp.gate")}
-        router = Kind.F32 if Kind.F32 in routers else Kind.BF16
-        if len(routers) > 1:
-            raise LoadError("the routers of the layers are of different dtypes")
-        return cls(router=router, embedding=stored["model.word_embeddings"], head=head)
-
-    @classmethod
-    def from_names(cls, names: object) -> Forms:
-        """From a manifest's `forms`; raises `LoadError`."""
-        fields = [field.name for field in attrs.fields(cls)]
-        if not isinstance(names, dict) or sorted(names) != sorted(fields):
-            raise LoadError("the pack's manifest does not say how its tensors are held")
-        if not all(name in Kind.__members__ for name in names.values()):
-            raise LoadError("the pack's manifest names a kind of tensor that is not known")
-        return cls(**{field: Kind[name] for field, name in names.items()})
-
-    def names(self) -> dict[str, str]:
-        """For a manifest."""
-        return {field.name: getattr(self, field.name).name for field in attrs.fields(type(self))}
-
-
-def _is_plain(slot: Slot) -> bool:
-    return slot.kind == "table" or slot.name.endswith(".mlp.gate")
-
-
-def _stored(plan: Plan, slot: Slot) -> Kind:
-    source = plan.sources[slot]
-    if isinstance(source, Affine):
-        if source.scales.dtype != "BF16" or source.scales.shape[-1] * GROUP != slot.shape[-1]:
-            raise LoadError(f"tensor {source.weight.name} is not in groups of {GROUP} with bf16 scales")
-        return Kind.AFFINE4
-    if not isinstance(source, Dense) or source.weight.dtype not in _STORED:
-        raise LoadError(f"tensor {slot.name}.weight is neither bf16, float32 nor 4-bit")
-    return _STORED[source.weight.dtype]
 
 
 @attrs.frozen(kw_only=True)
@@ -270,22 +199,3 @@ def model_shape(config: PlainConfig) -> ModelShape:
         eps=config.rms_norm_eps,
         rope_theta=config.rope_theta,
     )
-
-
-@functools.cache
-def fingerprint() -> str:
-    """A hash over small matrices packed in every kind: it changes whenever the layout of any does."""
-    rows, cols = 2 * BLOCK_ROWS + 8, 3 * GROUP
-    place = np.arange(rows * cols)
-    bits = np.where(place % 3 == 0, 0, 0x3F80 | (place % 2) << 15).astype(np.uint16)
-    dense = (0x3F80 | place % 128).astype(np.uint16)
-    words = np.arange(rows * cols // 8, dtype=np.uint32) * np.uint32(0x9E3779B1)
-    scales = dense[: rows * cols // GROUP]
-    ternary = PackedMatrix.empty(Kind.TERNARY, rows, cols)
-    pack_ternary(bits, (1, rows, cols), Place(into=ternary))
-    packed = [ternary, pack_affine4(words, scales, scales, (rows, cols))]
-    packed += [pack_dense(dense, (rows, cols), kind) for kind in (Kind.INT8, Kind.BF16, Kind.F32)]
-    digest = hashlib.sha256()
-    for matrix in packed:
-        digest.update(matrix.data.data)
-    return digest.hexdigest()[:16]

@@ -16,7 +16,9 @@ from maple.model.errors import LoadCancelled, LoadError
 from maple.model.fields import PlainConfig
 from maple.model.progress import LoadProgress, LoadTracker
 from maple.model.store import EntryStore, checkpoint_key
-from maple.native.layout import FORMAT, Forms, Layout, fingerprint
+from maple.native.fingerprint import FORMAT, fingerprint
+from maple.native.forms import Forms
+from maple.native.layout import Layout
 from maple.native.packfile import PACK_MANIFEST, Pack, is_pack, write_pack
 from maple.native.pages import touch
 from maple.native.parts import NotForKernels, packed_parts

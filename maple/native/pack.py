@@ -15,7 +15,9 @@ from maple.model.filelock import hold_temporary
 from maple.model.progress import LoadProgress, LoadTracker
 from maple.model.shards import read_json
 from maple.model.store import checkpoint_key, sync
-from maple.native.layout import FORMAT, Forms, Layout, fingerprint
+from maple.native.fingerprint import FORMAT, fingerprint
+from maple.native.forms import Forms
+from maple.native.layout import Layout
 from maple.native.load import locate
 from maple.native.packfile import is_pack, write_pack
 from maple.native.parts import packed_parts

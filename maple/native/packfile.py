@@ -18,7 +18,9 @@ from maple.model.errors import LoadError
 from maple.model.fields import PlainConfig
 from maple.model.shards import SINGLE, read_json, read_shard
 from maple.model.store import sync
-from maple.native.layout import FORMAT, Forms, Layout, fingerprint
+from maple.native.fingerprint import FORMAT, fingerprint
+from maple.native.forms import Forms
+from maple.native.layout import Layout
 from maple.native.pages import forget, in_huge_pages
 
 __all__ = ["PACK_MANIFEST", "Pack", "is_pack", "write_pack"]
