@@ -27,17 +27,20 @@ from maple.settings import Settings, Spec, flag_name, specs, variable_name
 
 COMMANDS = {
     "serve": "start the server (the default)",
+    "chat": "talk to a server, or to one started for it (--demo)",
     "pack": "pack a checkpoint into a folder that loads at once",
     "bench": "measure decoding, prefill, batches, load and memory on this machine",
     "doctor": "look at this machine and say what is missing",
     "parsers": "list the reasoning and tool parsers that are installed",
     "config": "print every setting, its value and where it came from",
+    "completion": "print completion for bash, zsh or fish",
     "version": "print the version",
 }
 EPILOG = """\
 maple serve --help lists every setting. Each is a variable too: --max-batch is MAPLE_MAX_BATCH.
 try it:  maple --demo    then    curl http://127.0.0.1:8000/v1/models"""
 
+SEPARATE = ("chat", "pack", "bench", "doctor", "completion")
 SECRET_KINDS = frozenset({"key"})
 
 
@@ -64,7 +67,7 @@ def _run(command: str, words: list[str]) -> int:
         command, words = "version", []
     runners: Mapping[str, Callable[[list[str]], int]] = {
         "serve": _serve,
-        **{name: functools.partial(_separate, name) for name in ("pack", "bench", "doctor")},
+        **{name: functools.partial(_separate, name) for name in SEPARATE},
         "parsers": _parsers,
         "config": _config,
         "version": _version,
@@ -91,7 +94,7 @@ def _overview() -> str:
         "",
         "commands:",
     ]
-    lines += [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    lines += [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
     lines += ["", "the flags needed most:"]
     lines += [
         f"  {flag_name(name):<20} {specs()[name].help}" for name in ("demo", "model_path", "host", "port")

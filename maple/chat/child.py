@@ -1,0 +1,87 @@
+"""A server of one's own: a child process on a free port, which ends with the conversation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from maple.commands.parsing import CommandFailed
+
+__all__ = ["own_server"]
+
+_PATIENCE = 30.0
+"""Seconds that a child has to end in before it is killed."""
+
+
+@contextlib.contextmanager
+def own_server(flags: Sequence[str]) -> Iterator[str]:
+    """Start `maple serve` with these flags, wait until its model is loaded, give its address, stop it.
+
+    Raises CommandFailed with the child's last line where it does not get that far.
+    """
+    command = [sys.executable, "-P", "-m", "maple", "serve", *flags, "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(  # noqa: S603 -- this program itself
+        [*command, "--log-format", "json"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env=_environment(),
+        start_new_session=True,  # the terminal's Ctrl-C stops an answer, not the server
+    ) as process:
+        try:
+            if process.stderr is None:
+                raise CommandFailed("the server has no log to read")
+            url = _wait(process.stderr)
+            threading.Thread(target=_drain, args=(process.stderr,), daemon=True).start()
+            yield url
+        finally:
+            _stop(process)
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what would close the child to us or open it to others."""
+    mine = {"MAPLE_API_KEY", "MAPLE_API_KEY_FILE", "MAPLE_HOST", "MAPLE_PORT", "MAPLE_LOG_FORMAT"}
+    return {name: value for name, value in os.environ.items() if name not in mine} | {
+        "MAPLE_LOG_LEVEL": "info"
+    }
+
+
+def _wait(log: IO[str]) -> str:
+    port, last = None, "it said nothing"
+    for line in log:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            last = line.strip() or last  # a refusal is a line of text
+            continue
+        if event["event"] == "server.listening":
+            port = event["port"]
+        elif event["event"] == "server.ready":
+            return f"http://127.0.0.1:{port}"
+        elif event.get("level") == "error":
+            raise CommandFailed(f"the server could not load its model: {event.get('error', event['event'])}")
+    raise CommandFailed(f"the server did not start: {last.removeprefix('maple: ')}")
+
+
+def _drain(log: IO[str]) -> None:
+    """Read on, or the child would block once the pipe is full; the pipe may close under it at the end."""
+    with contextlib.suppress(ValueError):
+        for _ in log:
+            pass
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
