@@ -6,19 +6,18 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
-import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import attrs
 import structlog
 from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
 from tokenizers import Tokenizer
 
-from maple.chat_template import ChatTemplate, TemplateFailed, TemplateInvalid
+from maple.chat_template import ChatTemplate, TemplateFailed
 from maple.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.engine.api import PromptTooLong
-from maple.errors import MapleError
+from maple.prompt_files import read_config, read_tokenizer, special_tokens, template_source
 from maple.token_bound import SHRINKAGE, TokenBound
 
 log = structlog.get_logger(__name__)
@@ -26,21 +25,9 @@ log = structlog.get_logger(__name__)
 POOL_THREADS = 2
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
-_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _THINK = "<think>"
 _CLOSED = "\n\n</think>\n\n"
 _UTF8_WIDEST = 4
-
-
-@attrs.define(eq=False, str=False)
-class TokenizerInvalid(MapleError):
-    """A tokenizer file is missing or broken. ``file`` is its name, ``reason`` is for logs and /health."""
-
-    file: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
 
 
 @attrs.frozen(kw_only=True)
@@ -64,10 +51,10 @@ class PromptEncoder:
 
         Raises TokenizerInvalid or TemplateInvalid.
         """
-        config = _read_config(folder / "tokenizer_config.json")
-        self._tokenizer = _read_tokenizer(folder / "tokenizer.json")
-        self._template = ChatTemplate(_template_source(folder, config))
-        self._special_tokens = dict(_special_tokens(config))
+        config = read_config(folder)
+        self._tokenizer = read_tokenizer(folder)
+        self._template = ChatTemplate(template_source(folder, config))
+        self._special_tokens = dict(special_tokens(config))
         self._control = ControlText(self._tokenizer.get_added_tokens_decoder(), self._template.words)
         self._text_tokenizer = Tokenizer(self._tokenizer.model)  # shares the vocabulary, knows no added token
         self._text_tokenizer.normalizer = self._tokenizer.normalizer
@@ -202,53 +189,3 @@ def _last_user_text(conversation: Conversation) -> str:
 def _close_thinking(rendered: str) -> str:
     opened = rendered.rstrip("\n")
     return opened + _CLOSED if opened.endswith(_THINK) else rendered
-
-
-def _read_config(path: pathlib.Path) -> Mapping[str, object]:
-    """tokenizer_config.json; a checkpoint without one has no special tokens to name."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise TokenizerInvalid(path.name, "cannot be read as JSON") from error
-    if not isinstance(config, dict):
-        raise TokenizerInvalid(path.name, "is not a JSON object")
-    return config
-
-
-def _read_tokenizer(path: pathlib.Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_buffer(path.read_bytes())
-    except FileNotFoundError as error:
-        raise TokenizerInvalid(path.name, "is missing") from error
-    except (OSError, ValueError) as error:
-        raise TokenizerInvalid(path.name, "cannot be read as a tokenizer") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def _template_source(folder: pathlib.Path, config: Mapping[str, object]) -> str:
-    """chat_template.jinja, or, in older checkpoints, a template or named ones in tokenizer_config.json."""
-    try:
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        source = config.get("chat_template")
-    except (OSError, ValueError) as error:
-        raise TemplateInvalid("it cannot be read as UTF-8 text") from error
-    if isinstance(source, list):
-        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
-        source = named[0].get("template") if named else None
-    if not isinstance(source, str):
-        raise TemplateInvalid("the checkpoint has none")
-    return source
-
-
-def _special_tokens(config: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Names and texts of the special tokens that templates may print."""
-    for name in _SPECIAL_TOKENS:
-        token = config.get(name)
-        content = token.get("content") if isinstance(token, dict) else token
-        if isinstance(content, str):
-            yield name, content

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
-from maple import chat_template
+from maple import template_sandbox
 from maple.chat_template import ChatTemplate, TemplateFailed, TemplateInvalid, TemplateRefused
 from maple.control_text import SEAL, ControlText
 
@@ -162,13 +162,13 @@ def test_a_refusal_is_told_apart() -> None:
     "source",
     [
         "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
-        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(100) }}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(30) }}",
     ],
 )
 def test_a_template_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    """Loops and calls are stopped when the time is up, or by the stack's end where that comes first."""
-    monkeypatch.setattr(chat_template, "RENDER_SECONDS", 0.05)
-    with pytest.raises(TemplateFailed, match="ran for more than|maximum recursion depth"):
+    """Loops and calls are stopped when the time is up."""
+    monkeypatch.setattr(template_sandbox, "RENDER_SECONDS", 0.05)
+    with pytest.raises(TemplateFailed, match="ran for more than"):
         rendered(source)
 
 

@@ -17,7 +17,8 @@ from tokenizers import Tokenizer, models
 
 from maple.chat_template import TemplateInvalid
 from maple.engine.api import PromptTooLong
-from maple.prompt import PromptEncoder, PromptPool, TokenizerInvalid
+from maple.prompt import PromptEncoder, PromptPool
+from maple.prompt_files import TokenizerInvalid
 from maple.token_bound import TokenBound
 
 
