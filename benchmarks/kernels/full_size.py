@@ -117,34 +117,33 @@ class Peer:
 
     def __init__(self, python: str, gguf: pathlib.Path, threads: int) -> None:
         worker = pathlib.Path(__file__).with_name("peer_worker.py")
-        context = (LONG + 256) + BATCH * 512
-        command = [python, str(worker), str(gguf), str(threads), str(context), str(BATCH)]
+        command = [python, str(worker), str(gguf), str(threads), str(LONG + 256), "1"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        if self.process.stdin is None or self.process.stdout is None:
+            raise SystemExit("the peer has no pipes")
+        self.questions, self.answers = self.process.stdin, self.process.stdout
         self.read()
         self.rng = np.random.default_rng(1)
 
     def read(self) -> dict[str, float]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = self.answers.readline()
         if not line:
             raise SystemExit("the peer ended")
         answer: dict[str, float] = json.loads(line)
         return answer
 
     def ask(self, **question: object) -> dict[str, float]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
+        self.questions.write(json.dumps(question) + "\n")
+        self.questions.flush()
         return self.read()
 
     def ids(self, count: int) -> list[int]:
         return [int(i) for i in self.rng.integers(0, 150000, count)]
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self.questions.close()
         self.process.wait(30)
 
 

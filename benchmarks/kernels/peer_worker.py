@@ -5,6 +5,7 @@ stdout: {"prompt_per_second": x, "predicted_per_second": y} or {"aggregate": tok
 """
 
 import concurrent.futures
+import itertools
 import json
 import os
 import sys
@@ -41,7 +42,11 @@ def main() -> None:
         if "prompts" in ask:
             begun = time.perf_counter()
             with concurrent.futures.ThreadPoolExecutor(len(ask["prompts"])) as pool:
-                timings = list(pool.map(lambda ids: complete(ids, ask["n_predict"], True), ask["prompts"]))
+                timings = list(
+                    pool.map(
+                        complete, ask["prompts"], itertools.repeat(ask["n_predict"]), itertools.repeat(True)
+                    )
+                )
             rates = [t["predicted_per_second"] for t in timings]
             reply = {"aggregate": sum(rates), "seconds": time.perf_counter() - begun}
         else:
