@@ -9,10 +9,10 @@ import attrs
 import structlog
 
 from maple.engine.api import ModelFailed, Served
+from maple.engine.block_table import SequenceBound
 from maple.engine.cache import CacheLimits
 from maple.engine.detokenize import TokenBytes
 from maple.engine.memory import available_bytes
-from maple.engine.native_cache import SequenceBound
 from maple.engine.native_runner import NativeRunner
 from maple.engine.runner import (
     LoadedEngine,

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from maple.engine.block_table import BlockTable, SequenceBound
 from maple.engine.cache import CacheHandle, CacheLimits, KvSnapshot, Wait
 from maple.engine.kv_blocks import BlockMemory, BlockPool
-from maple.engine.native_cache import BlockTable, NativeCache, SequenceBound
+from maple.engine.native_cache import NativeCache
 from maple.engine.native_sessions import copied_in, copied_out
 from maple.engine.runner import SequenceSlice
 from maple.kernels import KV_BLOCK_TOKENS, NativeModel, StepSlice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from maple.engine.block_table import SequenceBound
 from maple.engine.kv_blocks import BlockMemory, BlockPool, OutOfBlocks
-from maple.engine.native_cache import SequenceBound
 
 FULL, SLIDING = False, True
 
