@@ -151,29 +151,41 @@ def pointed_at(agent: Agent[Any], tool: str) -> Agent[Any]:
     return agent.clone(model_settings=ModelSettings(temperature=0, tool_choice=tool))
 
 
+def plain_tool(
+    name: str, description: str, result: dict[str, str], calls: list[tuple[str, str]]
+) -> agents.FunctionTool:
+    """A tool with as plain a schema as the demo model has seen: one city, no titles."""
+
+    async def invoke(_: Any, arguments: str) -> str:
+        calls.append((name, json.loads(arguments)["city"]))
+        return json.dumps(result)
+
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    return agents.FunctionTool(
+        name=name,
+        description=description,
+        params_json_schema=schema,
+        on_invoke_tool=invoke,
+        strict_json_schema=False,
+    )
+
+
 @pytest.mark.parametrize("work", [talk, talk_streamed])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_the_demo_model_uses_two_tools(demo_server: Server, kind: str, work: Work) -> None:
     """A real model behind the same loop: two tools are called in turn, and answered from."""
     calls: list[tuple[str, str]] = []
 
-    @agents.function_tool
-    def get_weather(city: str) -> str:
-        """Get the current weather for a city."""
-        calls.append(("get_weather", city))
-        return json.dumps({"weather": "sunny"})
-
-    @agents.function_tool
-    def get_time(city: str) -> str:
-        """Get the current time in a city."""
-        calls.append(("get_time", city))
-        return json.dumps({"time": "late"})
+    tools: list[agents.Tool] = [
+        plain_tool("get_weather", "Get the current weather for a city.", {"weather": "sunny"}, calls),
+        plain_tool("get_time", "Get the current time in a city.", {"time": "late"}, calls),
+    ]
 
     async def main() -> Any:
         async with AsyncOpenAI(base_url=demo_server.base_url, api_key="any", max_retries=0) as client:
             agent = Agent(
                 name="Traveller",
-                tools=[get_weather, get_time],
+                tools=tools,
                 model=MODELS[kind](model="maple-sapling", openai_client=client),
             )
             return await work(agent, RunConfig(tracing_disabled=True))
