@@ -79,6 +79,7 @@ class Server:
         assert process.stdout is not None
         self.process = process
         self.expected_code = 0
+        self._told = False
         self._output = process.stdout
         self.lines: list[str] = []
         self._news = threading.Condition()
@@ -170,10 +171,15 @@ class Server:
                 assert time.monotonic() < deadline, f"{facts} never came about: {found}"
         return dict(found)
 
+    def tell(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal, once: a second one would cut a drain short."""
+        if not self._told and self.process.poll() is None:
+            self.process.send_signal(number)
+        self._told = True
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
+        self.tell(number)
         code = self.process.wait(timeout=WAIT)
         self._reader.join(timeout=WAIT)
         self._output.close()
@@ -208,6 +214,8 @@ def _start(flags: Sequence[str], settings: Mapping[str, str], folder: pathlib.Pa
 
 def _finish(servers: Sequence[Server]) -> None:
     """Stop what still runs. Every server has to end as it should, and without a traceback."""
+    for server in servers:
+        server.tell()
     codes = [server.stop() for server in servers]
     for server, code in zip(servers, codes, strict=True):
         assert code == server.expected_code, server.log
