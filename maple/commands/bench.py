@@ -92,8 +92,8 @@ def _measure(given: argparse.Namespace) -> int:
 
 
 def _load(given: argparse.Namespace, threads: int) -> tuple[NativeWeights, float]:
-    from maple.app import DEMO_FOLDER  # noqa: PLC0415
     from maple.bench.random_checkpoint import write_random  # noqa: PLC0415
+    from maple.engines import DEMO_FOLDER  # noqa: PLC0415
     from maple.native.load import NativeSource, load_weights  # noqa: PLC0415
 
     source = given.model or (str(DEMO_FOLDER) if given.quick else None)

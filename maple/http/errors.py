@@ -120,7 +120,6 @@ class Row:
     type: str
     code: str | None
     message: Callable[[Any], str]
-    param: str | None = None
     headers: Callable[[Any], Mapping[str, str]] = lambda _: {}
     header_names: tuple[str, ...] = ()
     """Those of ``headers`` that tell a client something, for the API's description."""
@@ -302,10 +301,13 @@ def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal
     row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
     if row is None:
         return None
-    param = row.param
-    if isinstance(error, PromptTooLong | TemplateRefused):
-        param = prompt_param
-    elif isinstance(error, ResponseUnknown):
-        param = error.param
-    body = ErrorBody(message=row.message(error), type=row.type, param=param, code=row.code)
+    body = ErrorBody(
+        message=row.message(error), type=row.type, param=_blamed(error, prompt_param), code=row.code
+    )
     return Refusal(status=row.status, body=body, headers=row.headers(error))
+
+
+def _blamed(error: BaseException, prompt_param: str | None) -> str | None:
+    if isinstance(error, PromptTooLong | TemplateRefused):
+        return prompt_param
+    return error.param if isinstance(error, ResponseUnknown) else None

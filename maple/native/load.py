@@ -84,8 +84,8 @@ def load_weights(
     """
     folder = locate(options.source, options.revision, cancelled)
     if is_pack(folder):
-        pack = Pack.open(folder, _config(folder))
-        return _mapped(folder, _config(folder), pack, options, cancelled)
+        config = _config(folder)
+        return _mapped(folder, config, Pack.open(folder, config), options, cancelled)
     checkpoint = Checkpoint.open(folder)
     layout = _layout(checkpoint, options.head_dtype)
     tracker = LoadTracker(checkpoint.parts(), progress, cancelled)

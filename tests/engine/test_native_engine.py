@@ -288,7 +288,7 @@ def test_a_native_load_imports_no_torch(golden_folder: pathlib.Path) -> None:
     """Neither torch nor Transformers is imported, nor the hub's client, to serve a folder."""
     code = f"""
 import sys
-from maple.app import model_loader
+from maple.engines import model_loader
 from maple.settings import Settings
 loaded = model_loader(Settings(model_path={str(golden_folder / "mlx-2bit")!r}, kv_cache_mb=16))(lambda: False)
 assert loaded.served.dtype.startswith("native"), loaded.served.dtype

@@ -26,7 +26,7 @@ from maple_protocols.openai.responses import ResponsesAdapter
 from maple_protocols.openai.responses_kept import StoredResponsesAdapter
 
 from maple import logs
-from maple.app import open_store
+from maple.app import open_store, turn_defaults
 from maple.engine.admission import QueueLimits
 from maple.engine.script import Recording
 from maple.engine.scripted import ScriptedEngine, scripted_served
@@ -37,7 +37,7 @@ from maple.metrics import Metrics
 from maple.prompt import PromptEncoder, PromptPool
 from maple.settings import Settings
 from maple.tracing import Tracing
-from maple.turn import ParserPair, TurnDefaults, Turns
+from maple.turn import ParserPair, Turns
 
 T = TypeVar("T")
 WAIT = 20.0
@@ -325,20 +325,11 @@ def _services(
     adapters: tuple[Adapter, ...],
 ) -> Services:
     engine = ScriptedEngine(recordings, served=scripted_served(folder), limits=queue)
-    defaults = TurnDefaults(
-        model_id=settings.model_id,
-        max_new_tokens=settings.max_new_tokens,
-        max_new_tokens_limit=settings.max_new_tokens_limit,
-        max_prompt_tokens=settings.max_prompt_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-        enable_thinking=settings.enable_thinking,
-        request_timeout=settings.request_timeout,
-    )
     return Services(
         settings=HttpSettings.of(settings),
-        turns=Turns(engine, ParserPair(reasoning=ThinkParser, tools=MapleToolParser), defaults),
+        turns=Turns(
+            engine, ParserPair(reasoning=ThinkParser, tools=MapleToolParser), turn_defaults(settings)
+        ),
         adapters=adapters,
         keyring=Keyring.open(settings.api_key, settings.api_key_file),
         metrics=Metrics(engine, version="1.2.3"),

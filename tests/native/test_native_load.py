@@ -164,7 +164,7 @@ def test_what_the_kernels_do_not_compute_is_left_to_torch(copy_of: Any, fault: s
 def test_a_checkpoint_that_is_not_all_ternary_is_served_by_torch(copy_of: Any) -> None:
     """The composed loader falls back, logs one line that names the tensor, and the model answers."""
     pytest.importorskip("torch", reason="torch takes over here")
-    from maple.app import model_loader
+    from maple.engines import model_loader
     from maple.settings import Settings
 
     folder = copy_of("bf16-stacked")
