@@ -46,7 +46,7 @@ _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
             "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
         ),
     },
-    "aarch64": {"isa_neon": ("-march=armv8.2-a+dotprod+fp16",)},
+    "aarch64": {"isa_neon": (), "isa_neondot": ("-march=armv8.2-a+dotprod",)},
 }  # fmt: skip
 
 
@@ -68,8 +68,7 @@ def _machine() -> str:
 def units(machine: str) -> list[Unit]:
     """The translation units for a processor family: x86_64, aarch64, or any other (portable code only)."""
     isa = _ISA_FLAGS.get(machine, {})
-    define = ("-DMAPLE_NEON",) if machine == "aarch64" else ()
-    common = [Unit(source=SOURCES / f"{name}.cpp", flags=("-O3", *define)) for name in _COMMON_UNITS]
+    common = [Unit(source=SOURCES / f"{name}.cpp", flags=("-O3",)) for name in _COMMON_UNITS]
     vector = [Unit(source=SOURCES / f"{name}.cpp", flags=(*_VECTOR, *flags)) for name, flags in isa.items()]
     return [*vector, Unit(source=SOURCES / "isa_scalar.cpp", flags=_VECTOR), *common]
 
@@ -117,7 +116,9 @@ def build(
 
         with concurrent.futures.ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
             objects = list(pool.map(compile_unit, units(machine or _machine())))
-        static = () if any("sanitize" in flag for flag in extra) else ("-static-libstdc++", "-static-libgcc")
+        # Sanitizers bring a runtime of their own, and Apple's compilers refuse to link theirs statically.
+        shared = sys.platform == "darwin" or any("sanitize" in flag for flag in extra)
+        static = () if shared else ("-static-libstdc++", "-static-libgcc")
         linked = folder / LIBRARY_NAME
         _run([cxx, "-shared", "-pthread", *static, *extra, *objects, "-o", str(linked)])
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace maple {
@@ -30,6 +34,19 @@ struct X86 {
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) avx_vnni = avx2 && (a & (1u << 4));
   }
 };
+#elif defined(__aarch64__)
+bool has_dot_products() {
+#if defined(__linux__)
+  constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP, which old headers do not name
+  return getauxval(AT_HWCAP) & kAsimdDp;
+#elif defined(__APPLE__)
+  int found = 0;
+  size_t size = sizeof found;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &found, &size, nullptr, 0) == 0 && found;
+#else
+  return false;
+#endif
+}
 #endif
 
 }  // namespace
@@ -41,15 +58,17 @@ int available_paths() {
   if (cpu.avx2) paths |= 1 << kPathAvx2;
   if (cpu.avx_vnni) paths |= 1 << kPathAvxVnni;
   if (cpu.avx512) paths |= 1 << kPathAvx512;
-#elif defined(__aarch64__) && defined(MAPLE_NEON)
+#elif defined(__aarch64__)
+  static const bool dot_products = has_dot_products();
   paths |= 1 << kPathNeon;
+  if (dot_products) paths |= 1 << kPathNeonDot;
 #endif
   return paths;
 }
 
 const KernelTable* kernel_table(int path) {
   if (path < 0)
-    for (int best : {kPathAvx512, kPathAvxVnni, kPathAvx2, kPathNeon, kPathScalar})
+    for (int best : {kPathAvx512, kPathAvxVnni, kPathAvx2, kPathNeonDot, kPathNeon, kPathScalar})
       if (available_paths() & (1 << best)) return kernel_table(best);
   if (path < 0 || path >= kPaths || !(available_paths() & (1 << path))) return nullptr;
   switch (path) {
@@ -57,7 +76,8 @@ const KernelTable* kernel_table(int path) {
     case kPathAvx512: return avx512_table();
     case kPathAvxVnni: return avxvnni_table();
     case kPathAvx2: return avx2_table();
-#elif defined(__aarch64__) && defined(MAPLE_NEON)
+#elif defined(__aarch64__)
+    case kPathNeonDot: return neondot_table();
     case kPathNeon: return neon_table();
 #endif
     default: return scalar_table();

@@ -109,6 +109,7 @@ size_t matrix_block_bytes(int32_t kind, int cols);
 const KernelTable* avx512_table();
 const KernelTable* avxvnni_table();
 const KernelTable* avx2_table();
+const KernelTable* neondot_table();
 const KernelTable* neon_table();
 const KernelTable* scalar_table();
 

@@ -59,7 +59,8 @@ typedef struct {
 } maple_slice;
 
 MAPLE_API int maple_abi_version(void);
-// Bit i is set when path i can run here: 0 scalar, 1 AVX2, 2 AVX-VNNI, 3 AVX-512 VNNI, 4 NEON.
+// Bit i is set when path i can run here: 0 scalar, 1 AVX2, 2 AVX-VNNI, 3 AVX-512 VNNI, 4 NEON, 5 NEON with dot
+// products.
 MAPLE_API int maple_paths(void);
 MAPLE_API const char* maple_path_name(int path);
 

@@ -71,8 +71,12 @@ static inline I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
 static inline I i_max(I a, I b) { return _mm512_max_epi32(a, b); }
 static inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
 static inline int32_t i_hmax(I a) { return _mm512_reduce_max_epi32(a); }
-static inline I i_dot(I acc, I codes, I x) { return _mm512_dpbusd_epi32(acc, codes, x); }
-static inline I i_dot8(I acc, I codes, I x) { return _mm512_dpbusd_epi32(acc, codes, x); }
+// Not the intrinsic: GCC 12 treats its sum as another register than its accumulator, copies and spills them in the tiles.
+static inline I i_dot(I acc, I codes, I x) {
+  asm("vpdpbusd\t%2, %1, %0" : "+v"(acc) : "v"(codes), "v"(x));
+  return acc;
+}
+static inline I i_dot8(I acc, I codes, I x) { return i_dot(acc, codes, x); }
 // Sixteen consecutive columns: per four columns four hi bytes, then four lo bytes.
 static inline void i_store_limbs(int8_t* p, I hi, I lo) {
   __m128i h = _mm512_cvtepi32_epi8(hi), l = _mm512_cvtepi32_epi8(lo);

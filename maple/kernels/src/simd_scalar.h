@@ -23,8 +23,13 @@ static inline F f_add(F a, F b) { MAPLE_LANES(F, a.v[i] + b.v[i]); }
 static inline F f_sub(F a, F b) { MAPLE_LANES(F, a.v[i] - b.v[i]); }
 static inline F f_mul(F a, F b) { MAPLE_LANES(F, a.v[i] * b.v[i]); }
 static inline F f_div(F a, F b) { MAPLE_LANES(F, a.v[i] / b.v[i]); }
+#ifdef __FP_FAST_FMAF  // one rounding, as the vector paths have it, where the processor family promises the instruction
+static inline F f_fma(F a, F b, F c) { MAPLE_LANES(F, __builtin_fmaf(a.v[i], b.v[i], c.v[i])); }
+static inline F f_fnma(F a, F b, F c) { MAPLE_LANES(F, __builtin_fmaf(-a.v[i], b.v[i], c.v[i])); }
+#else
 static inline F f_fma(F a, F b, F c) { MAPLE_LANES(F, a.v[i] * b.v[i] + c.v[i]); }
 static inline F f_fnma(F a, F b, F c) { MAPLE_LANES(F, c.v[i] - a.v[i] * b.v[i]); }
+#endif
 static inline F f_max(F a, F b) { MAPLE_LANES(F, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline F f_min(F a, F b) { MAPLE_LANES(F, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 static inline F f_from_i(I a) { MAPLE_LANES(F, static_cast<float>(a.v[i])); }

@@ -1,0 +1,19 @@
+#define MAPLE_DOTPROD 1
+#include "kernel_table.h"
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+namespace maple {
+namespace neondot {
+#include "simd_neon.h"
+#include "kernels.inc"
+}  // namespace neondot
+
+const KernelTable* neondot_table() {
+  using namespace neondot;
+  static const KernelTable table{"neondot", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
+  return &table;
+}
+
+}  // namespace maple
+#endif
