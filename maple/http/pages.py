@@ -124,5 +124,8 @@ def page_routes(path: str, folder: pathlib.Path, title: str) -> Iterator[Route]:
     options = {"pages": pages}
     yield Route(pattern=path, handler=PageHandler, options=options, summary=f"{title}.")
     yield Route(
-        pattern=f"{path}/({names})", handler=PageHandler, options=options, summary=f"A part of {title}."
+        pattern=f"{path}/({names})",
+        handler=PageHandler,
+        options=options,
+        summary=f"{title}: one of its files.",
     )
