@@ -37,6 +37,8 @@ _COMMON = (
 )
 # GCC's own AVX-512 headers trip its uninitialised-variable warnings.
 _VECTOR = ("-O3", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
+# GCC's early scheduling, which it does on arm64, moves so many loads up that the sums no longer fit the registers.
+_ARM = ("-fno-schedule-insns",)
 _COMMON_UNITS = ("bandwidth", "c_api", "dispatch", "layout", "model", "model_create", "pack", "pool")
 _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
@@ -46,7 +48,7 @@ _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
             "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
         ),
     },
-    "aarch64": {"isa_neon": (), "isa_neondot": ("-march=armv8.2-a+dotprod",)},
+    "aarch64": {"isa_neon": _ARM, "isa_neondot": (*_ARM, "-march=armv8.2-a+dotprod")},
 }  # fmt: skip
 
 

@@ -271,17 +271,19 @@ std::vector<float> logits_of(const Model& model, Setting setting, int path, cons
 }
 
 void check_steps(const Model& model, std::ofstream& out) {
-  const std::vector<std::vector<int>> cuts{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {13, 14, 15, 16, 17}, {}};
+  const std::vector<std::vector<int>> cuts{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {13, 14, 15, 16, 17}};
   for (const Setting setting : {Setting{0, 0}, Setting{1, 3}, Setting{2, 1}, Setting{2, 2}}) {
     const std::vector<float> wanted = logits_of(model, setting, kScalar, {});
     std::vector<float> got;
-    for (const int path : paths())
+    for (const int path : paths()) {
+      if (path == kScalar) continue;
       for (const auto& sizes : cuts) {
         got = logits_of(model, setting, path, sizes);
         expect_same(got.data(), wanted.data(), wanted.size(),
                     std::string("step, ") + kModes[setting.activations] + " and KV kind " + std::to_string(setting.kv_kind) +
                         ", " + std::to_string(sizes.size()) + " cuts on " + maple_path_name(path));
       }
+    }
     if (setting.kv_kind <= 1) {
       got = logits_of(model, setting, -1, {});
       out.write(reinterpret_cast<const char*>(got.data()), static_cast<std::streamsize>(got.size() * sizeof(float)));

@@ -106,8 +106,9 @@ def test_products_are_the_portable_ones_bit_for_bit(processor: str, emulated: Em
     assert int(said["compared"]) > 1000
 
 
-@pytest.mark.parametrize("spelling", ["mlx-2bit", "bf16-stacked"])
-@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize(
+    ("processor", "spelling"), [("cortex-a72", "bf16-stacked"), ("neoverse-n1", "mlx-2bit")]
+)
 def test_steps_are_the_portable_ones_and_match_the_golden_logits(
     processor: str, spelling: str, emulated: Emulated, golden_of: Any, tmp_path: Path
 ) -> None:
@@ -115,7 +116,7 @@ def test_steps_are_the_portable_ones_and_match_the_golden_logits(
     cut of the prompt; they are within the golden bounds.
     """
     golden = golden_of(spelling)
-    prompt, wanted = golden.prompts[2], golden.logits[2]
+    prompt, wanted = golden.prompts[2][:80], golden.logits[2][:80]  # beyond the window and one KV block
     with (tmp_path / "model").open("wb") as out:
         for part in parts_of(golden, prompt):
             out.write(np.int64(len(part)).tobytes())
