@@ -35,7 +35,7 @@ class Readme:
 
     def block(self, language: str, words: str) -> str:
         """The one fenced block of a language that holds some words."""
-        blocks = re.findall(rf"(?ms)^```{language}\n(.*?)^```$", self.text)
+        blocks: list[str] = re.findall(rf"(?ms)^```{language}\n(.*?)^```$", self.text)
         (found,) = [block for block in blocks if words in block]
         return found
 
