@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 import attrs
+import structlog
 from maple_plugins.compose import Chain
 from maple_plugins.events import ContentDelta, ParserEvent, ToolCall
 from maple_plugins.parser import ParserContext, ReasoningParser, ToolParser
@@ -29,6 +30,8 @@ from maple.engine.api import (
     Ticket,
 )
 from maple.prompt import EncodedPrompt, PromptPool
+
+log = structlog.get_logger(__name__)
 
 FALLBACK_TEMPERATURE = 0.6
 FALLBACK_TOP_P = 0.95
@@ -101,7 +104,8 @@ class Turns:
         identity = Identity(
             key=secrets.token_hex(16), created=int(time.time()), model=ask.model or self._defaults.model_id
         )
-        return Turn(identity=identity, ticket=self.engine.submit(job), chain=chain)
+        ticket = self.engine.submit(job)
+        return Turn(identity=identity, request_id=request_id, ticket=ticket, chain=chain)
 
     def _thinking(self, ask: Ask) -> bool:
         if isinstance(ask.prompt, Conversation) and ask.prompt.thinking is not None:
@@ -159,11 +163,12 @@ def _first(*values: float | None) -> float:
 class Turn:
     """One admitted or waiting request. Iterate it once; ``cancel`` at any time."""
 
-    def __init__(self, *, identity: Identity, ticket: Ticket, chain: Chain | None) -> None:
+    def __init__(self, *, identity: Identity, request_id: str, ticket: Ticket, chain: Chain | None) -> None:
         self.identity = identity
         self.finish: Finish | None = None
         """The engine's own account, once the turn is done."""
         self.reasoning_tokens = 0
+        self._request_id = request_id
         self._ticket = ticket
         self._chain = chain
         self._offsets: list[int] = []
@@ -181,16 +186,24 @@ class Turn:
         """Yield reasoning, content and calls in generation order, then one Done. Raises EngineError."""
         chain = self._chain
         feed: Callable[[str], Iterable[ParserEvent]] = chain.feed if chain else _as_content
-        async for item in self._ticket:
-            if isinstance(item, Finish):
-                for event in chain.close(item.reason) if chain else ():
-                    yield self._numbered(event)
-                yield self._done(item)
-                return
-            self._offsets.extend(item.offsets)
-            if item.text:
-                for event in feed(item.text):
-                    yield self._numbered(event)
+        try:
+            async for item in self._ticket:
+                if isinstance(item, Finish):
+                    for event in chain.close(item.reason) if chain else ():
+                        yield self._numbered(event)
+                    yield self._done(item)
+                    return
+                self._offsets.extend(item.offsets)
+                if item.text:
+                    for event in feed(item.text):
+                        yield self._numbered(event)
+        finally:
+            self._log_fault()
+
+    def _log_fault(self) -> None:
+        """Malformed markup has gone back as text; that the model wrote some is for operators to know."""
+        if self._chain is not None and self._chain.fault is not None:
+            log.warning("turn.markup_malformed", request_id=self._request_id, fault=self._chain.fault)
 
     def _numbered(self, event: ParserEvent) -> TurnEvent:
         if not isinstance(event, ToolCall):

@@ -13,7 +13,7 @@ from typing import ClassVar
 import attrs
 
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ToolCall
-from maple_plugins.parser import ParserContext
+from maple_plugins.parser import MarkupFault, ParserContext
 from maple_plugins.spans import EdgeTrim, Found, MarkerSearch
 
 
@@ -63,6 +63,12 @@ class BlockToolParser(abc.ABC):
         self._trim = EdgeTrim(at_edge=False)
         self._after_block = False
         self._block: Block | None = None
+        self._fault: MarkupFault | None = None
+
+    @property
+    def fault(self) -> MarkupFault | None:
+        """Why the first block that came back as text did; None as long as none has."""
+        return self._fault
 
     @abc.abstractmethod
     def open(self) -> Block:
@@ -77,7 +83,7 @@ class BlockToolParser(abc.ABC):
         events: list[ParserEvent] = []
         while self._block is not None:
             end = self._block.close(finish)
-            events += self._settle(end)
+            events += self._settle(end, "cut_off" if finish == "length" else "unclosed")
             events += self._read(end.unread)
         events += self._content(self._search.close())
         newlines = self._trim.close()
@@ -103,7 +109,7 @@ class BlockToolParser(abc.ABC):
         at, end = self._block.feed(text, at)
         if end is None:
             return at, ""
-        events += self._settle(end)
+        events += self._settle(end, "no_call")
         return at, end.unread
 
     def _outside(self, found: Found) -> list[ParserEvent]:
@@ -115,9 +121,11 @@ class BlockToolParser(abc.ABC):
             events += [] if dropped else self._content(found.marker)
         return events
 
-    def _settle(self, end: BlockEnd) -> list[ParserEvent]:
+    def _settle(self, end: BlockEnd, fault: MarkupFault) -> list[ParserEvent]:
         self._block = end.follow
         if end.text:
+            marked = end.text.startswith(self.markers[0])  # a block without its marker is no one's mistake
+            self._fault = self._fault or (fault if marked else None)
             return self._content(end.text)
         self._trim.edge()
         self._after_block = True

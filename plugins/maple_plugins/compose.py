@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ReasoningDelta
-from maple_plugins.parser import ReasoningParser, ToolParser
+from maple_plugins.parser import MarkupFault, ReasoningParser, TellsFault, ToolParser
 
 
 class Chain:
@@ -23,6 +23,11 @@ class Chain:
     def reasoning_end(self) -> int | None:
         """Characters fed before the marker that closed the reasoning; None while open, 0 without any."""
         return self._reasoning.reasoning_end
+
+    @property
+    def fault(self) -> MarkupFault | None:
+        """Why the first tool block that came back as text did; None without any, or where no parser tells."""
+        return self._tools.fault if isinstance(self._tools, TellsFault) else None
 
     def feed(self, text: str) -> tuple[ParserEvent, ...]:
         """Take the next piece of the model's text and return what is certain now."""

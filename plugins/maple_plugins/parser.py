@@ -8,11 +8,15 @@ cannot disagree. Instances are used by one turn on one thread; they share nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import attrs
 
 from maple_plugins.events import ModelFinish, ParserEvent
+
+MarkupFault = Literal["no_call", "unclosed", "cut_off"]
+"""Why a tool block came back as text: it held no good call, and it was closed (``no_call``), still open when
+the model stopped (``unclosed``), or cut by a limit, whatever it held (``cut_off``)."""
 
 
 @attrs.frozen
@@ -76,3 +80,13 @@ class ReasoningParser(Parser, Protocol):
 
 class ToolParser(Parser, Protocol):
     """A parser that finds tool calls in the answer: emits ContentDelta and ToolCall only."""
+
+
+@runtime_checkable
+class TellsFault(Protocol):
+    """What a tool parser may have on top of its contract, so that the server can log malformed markup."""
+
+    @property
+    def fault(self) -> MarkupFault | None:
+        """Why the first block that came back as text did; None as long as none has."""
+        ...

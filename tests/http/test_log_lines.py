@@ -17,6 +17,7 @@ from maple.engine.script import Recording
 if TYPE_CHECKING:
     from tests.http.conftest import Serve
 
+CHAT = "/v1/chat/completions"
 SECRETS = ("wombat", "numbat", "quokka", "sk-secret")
 
 
@@ -163,6 +164,36 @@ def test_no_prompt_answer_or_key_is_ever_logged(serve: Serve, log_lines, stream:
     lines = [json.dumps(line) for line in log_lines()]
     assert len(lines) >= 5
     assert not [line for line in lines if any(secret in line for secret in SECRETS)]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_malformed_markup_is_logged_once_a_turn(serve: Serve, log_lines, stream: bool) -> None:
+    """With the request's id and the first fault, not with the model's words; good calls are not news."""
+    bad = '<tool_call>{"quokka": 1}</tool_call>'
+    server = serve(
+        Recording(match="good", pieces=("</think>", '<tool_call>{"name": "f"}</tool_call>')),
+        Recording(pieces=("</think>", *bad, "so\n", bad, "<tool_call>"), finish="length"),
+    )
+    for request_id, text in (("first", "wombat"), ("second", "good"), ("third", "wombat")):
+        answer = server.post(CHAT, server.chat_body(text, stream=stream), {"X-Request-Id": request_id})
+        assert answer.status == 200
+    lines = [line for line in log_lines() if line["event"] == "turn.markup_malformed"]
+    assert [(line["request_id"], line["fault"]) for line in lines] == [
+        ("first", "no_call"),
+        ("third", "no_call"),
+    ]
+    assert {line["level"] for line in lines} == {"warning"}
+    assert not [line for line in lines if any(secret in json.dumps(line) for secret in SECRETS)]
+
+
+def test_malformed_markup_is_logged_though_the_client_leaves(serve: Serve, log_lines) -> None:
+    """What a client has seen enough of is still the model's fault."""
+    server = serve(Recording(pieces=("</think>", "<tool_call>{}</tool_call>", *"abc" * 1000), delay_ms=10))
+    with server.open_stream() as raw:
+        server.read_until(raw, b"<tool_call>{}")
+    server.until_idle()
+    server.settle()
+    assert [line["fault"] for line in log_lines() if line["event"] == "turn.markup_malformed"] == ["no_call"]
 
 
 def test_the_access_line_has_its_facts(serve: Serve, log_lines) -> None:

@@ -6,8 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 from maple_plugins.blocks import DelimitedToolParser
+from maple_plugins.compose import Chain
 from maple_plugins.events import ModelFinish, ToolCall
-from maple_plugins.kit import ParserCase, replay, single_splits
+from maple_plugins.kit import ParserCase, random_cuts, replay, single_splits
+from maple_plugins.parser import MarkupFault, ParserContext, ToolParser
+from maple_plugins.parsers.llama_json import LlamaJsonToolParser
+from maple_plugins.parsers.maple_tools import MapleToolParser
+from maple_plugins.parsers.mistral import MistralToolParser
+from maple_plugins.parsers.none import NoReasoning, NoTools
+from maple_plugins.parsers.qwen_xml import QwenXmlToolParser
 
 
 class Angles(DelimitedToolParser):
@@ -42,3 +49,35 @@ def test_the_first_closing_marker_ends_a_block(
     for pieces in ([raw], list(raw), *single_splits(raw)):
         message = replay(case, pieces, tools=Angles)
         assert (message.content, "".join(call.name for call in message.calls)) == (content, names)
+
+
+@pytest.mark.parametrize(
+    ("tools", "raw", "finish", "fault"),
+    [
+        (Angles, "a < b", "stop", None),
+        (Angles, "<<f>>", "stop", None),
+        (Angles, "<<f", "stop", None),
+        (Angles, "<<1>> and <<f>>", "stop", "no_call"),
+        (Angles, "<<1>> and <<f", "length", "no_call"),
+        (Angles, "<<1", "stop", "unclosed"),
+        (Angles, "<<f", "length", "cut_off"),
+        (MapleToolParser, '<tool_call>{"name": "f"}, what?</tool_call>', "stop", None),
+        (MapleToolParser, '<tool_call>{"nam": "f"}</tool_call>', "stop", "no_call"),
+        (MapleToolParser, '<tool_call>{"name": ', "stop", "unclosed"),
+        (QwenXmlToolParser, "<tool_call>\n<function=></function></tool_call>", "stop", "no_call"),
+        (MistralToolParser, "[TOOL_CALLS] none yet", "stop", "no_call"),
+        (LlamaJsonToolParser, '{"answer": 42}', "stop", None),
+        (LlamaJsonToolParser, '<|python_tag|>{"answer": 42}', "stop", "no_call"),
+        (NoTools, "<tool_call>", "stop", None),
+    ],
+)
+def test_a_block_that_comes_back_as_text_is_told_of(
+    tools: type[ToolParser], raw: str, finish: ModelFinish, fault: MarkupFault | None
+) -> None:
+    """The first fault counts, however the text is cut; an answer without the format's marker has none."""
+    for pieces in ([raw], list(raw), *random_cuts(raw, count=10)):
+        chain = Chain(NoReasoning(ParserContext()), tools(ParserContext()))
+        for piece in pieces:
+            chain.feed(piece)
+        chain.close(finish)
+        assert chain.fault == fault
