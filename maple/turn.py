@@ -6,6 +6,7 @@ except templating and tokenising, which run in the prompt pool.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -90,7 +91,7 @@ class Turns:
         self._prompt_error = reason
 
     async def open(self, ask: Ask, *, owner: str, request_id: str) -> Turn:
-        """Render, tokenise, check the length and submit.
+        """Render, tokenise, check the length and submit. A cancellation meanwhile is counted by the engine.
 
         Raises PromptTooLong, or whatever ``Engine.submit`` raises.
         """
@@ -98,7 +99,13 @@ class Turns:
         if served is None or self.prompts is None:
             raise ModelLoading
         thinking = self._thinking(ask)
-        prompt = await self.prompts.encode(ask.prompt, thinking=thinking, limit=self._prompt_limit(served))
+        try:
+            prompt = await self.prompts.encode(
+                ask.prompt, thinking=thinking, limit=self._prompt_limit(served)
+            )
+        except asyncio.CancelledError:  # there is no ticket yet that could count it
+            self.engine.count_cancelled()
+            raise
         job = self._job(ask, prompt, served, owner=owner, request_id=request_id)
         chain = self._chain(ask, prompt)
         identity = Identity(

@@ -33,7 +33,8 @@ class Admission:
 
     ``start`` is called with each ticket that gets a slot, ``abort`` when a ticket that holds one is
     cancelled; the engine answers each start with one `release` (a further one is harmless), at which the
-    slot goes to the next waiter. ``cancelled`` counts each cancelled job once.
+    slot goes to the next waiter. ``cancelled`` counts each cancelled job once; the engine adds those that
+    never came to be submitted.
     """
 
     def __init__(

@@ -223,6 +223,10 @@ class Engine(Protocol):
         """Queue a job. Raises ModelLoading, ModelFailed, ShuttingDown or EngineOverloaded at once."""
         ...
 
+    def count_cancelled(self) -> None:
+        """A client left before its job could be submitted: count it with the cancelled ones."""
+        ...
+
     def stats(self) -> EngineStats:
         """Counts as of now."""
         ...

@@ -106,6 +106,10 @@ class ScriptedEngine:
             return _unmatched(job)
         return self._admission.submit(job)
 
+    def count_cancelled(self) -> None:
+        """As the protocol says."""
+        self._admission.cancelled += 1
+
     def stats(self) -> EngineStats:
         """Counts as of now; a token is a piece."""
         return EngineStats(

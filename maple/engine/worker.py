@@ -117,6 +117,10 @@ class ThreadedEngine:
             raise ValueError("a job needs a prompt of at least one id")
         return self._admission.submit(job)
 
+    def count_cancelled(self) -> None:
+        """As the protocol says."""
+        self._admission.cancelled += 1
+
     def stats(self) -> EngineStats:
         """Counts as of the last step."""
         return EngineStats(

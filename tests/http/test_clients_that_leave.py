@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pathlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from maple_protocols.adapter import Policy
-from maple_protocols.ask import Ask
+from maple_protocols.ask import Ask, Prompt
 from maple_protocols.openai.chat import ChatAdapter
 
 from maple.engine.admission import QueueLimits
 from maple.engine.script import Recording
 from maple.http.services import Limits
+from maple.prompt import EncodedPrompt, PromptEncoder, PromptPool
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve
@@ -116,6 +118,49 @@ def test_leaving_while_a_large_body_is_being_read_starts_nothing(serve: Serve) -
     server.until(lambda: len(asyncio.all_tasks()) == 2)  # the server's own and this one
     assert counts(server) == (0, 0, 0)
     assert server.engine.stats().prompt_tokens == 0
+
+
+class Pensive(PromptEncoder):
+    """An encoder that takes its time over a prompt."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return super().encode(prompt, thinking=thinking, limit=limit)
+
+
+@pytest.fixture
+def pensive(golden_folder: pathlib.Path) -> Iterator[Pensive]:
+    """Goes on at the end of the test at the latest."""
+    encoder = Pensive(golden_folder / "mlx-2bit")
+    yield encoder
+    encoder.go_on.set()
+
+
+@pytest.mark.parametrize("go", [leave, reset, hang_up_halfway])
+@pytest.mark.parametrize("stream", [True, False])
+def test_leaving_while_the_prompt_is_tokenised_is_counted_once(
+    serve: Serve, pensive: Pensive, stream: bool, go: Callable[[socket.socket], None]
+) -> None:
+    """The pool cannot stop; its ids are dropped, no job is made of them, and nothing counts a second time."""
+    server = serve(ENDLESS)
+    server.call(lambda: setattr(server.services.turns, "prompts", PromptPool(pensive)))
+    with server.send(server.request_bytes(CHAT, server.chat_body(stream=stream))) as raw:
+        assert pensive.begun.wait(20)
+        go(raw)
+        server.settle()
+    pensive.go_on.set()
+    server.until(lambda: len(asyncio.all_tasks()) == 2)  # the server's own and this one
+    server.services.turns.prompts.close()
+    assert counts(server) == (0, 0, 1)
+    assert server.engine.stats().prompt_tokens == 0
+    assert server.metric("maple_requests_cancelled_total") == 1
+    assert server.get("/v1/stats?format=json").json["cancelled"] == 1
+    assert server.metric('maple_requests_total{route="/v1/chat/completions",status="499"}') == 1
 
 
 def test_the_access_line_of_a_client_that_left_says_so(serve: Serve, log_lines) -> None:
