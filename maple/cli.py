@@ -1,7 +1,7 @@
 """The command line: ``maple [serve] [flags]``, and small commands that look around.
 
 Exit codes: 0 done (a drained server too), 1 the server could not start or failed, 2 a wrong command line,
-variable or flag.
+variable or flag, 130 interrupted with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -128,14 +128,18 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, spec: Spec) -> None:
 
 def read_configuration(command: str, words: list[str]) -> Configuration:
     """Settings from variables and from a command's flags; raises UsageError and the settings' own errors."""
+    return configure(os.environ, read_flags(command, words))
+
+
+def read_flags(command: str, words: list[str]) -> dict[str, str]:
+    """The text of every flag given, by its setting's name. Raises UsageError."""
     parser = flag_parser(command)
     given, unknown = parser.parse_known_args(words)
     if unknown:
         known = [flag_name(name) for name in specs()]
         near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
         parser.error(f"unknown argument {unknown[0][:64]!r}" + (f", did you mean {near[0]}?" if near else ""))
-    flags = {name: text for name, text in vars(given).items() if text is not None}
-    return configure(os.environ, flags)
+    return {name: text for name, text in vars(given).items() if text is not None}
 
 
 def _serve(words: list[str]) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import attrs
 
-from maple.chat.stream import Delta
+from maple.chat.stream import Call, Delta, Message
 
 __all__ = ["Answer"]
 
@@ -17,7 +18,7 @@ class Answer:
 
     reasoning: str = ""
     content: str = ""
-    calls: str = ""
+    calls: list[Call] = attrs.field(factory=list)
     tokens: int | None = None
     started: float = attrs.field(factory=time.monotonic)
     first: float | None = None
@@ -27,14 +28,22 @@ class Answer:
     def add(self, delta: Delta) -> None:
         """Append one event."""
         now = self.ended = time.monotonic()
-        if self.first is None and (delta.reasoning or delta.content or delta.call):
+        if self.first is None and (delta.reasoning or delta.content or delta.calls):
             self.first = now
-        if self.answered is None and (delta.content or delta.call):
+        if self.answered is None and (delta.content or delta.calls):
             self.answered = now
         self.reasoning += delta.reasoning
         self.content += delta.content
-        self.calls += delta.call
+        self.calls += delta.calls
         self.tokens = delta.tokens if delta.tokens is not None else self.tokens
+
+    def message(self, *, stopped: bool) -> Message:
+        """As the history keeps it. A stopped answer wants no calls; reasoning goes along with calls alone."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if stopped or not self.calls:
+            return message
+        calls = [call.wire() for call in self.calls]
+        return message | {"reasoning_content": self.reasoning, "tool_calls": calls}
 
     def thought(self) -> str:
         """How long the reasoning was."""

@@ -42,16 +42,15 @@ class Screen:
 
     def show(self, delta: Delta, answer: Answer) -> None:
         """Show what ``delta`` added to ``answer``: reasoning as one growing count, the answer as text."""
-        begins = (
-            bool(delta.content or delta.call) and delta.content + delta.call == answer.content + answer.calls
-        )
+        shown = (delta.content, list(delta.calls))
+        begins = any(shown) and shown == (answer.content, answer.calls)
         if delta.reasoning and self._live:
             self._write(f"{_CLEAR_LINE}{_DIM}… {answer.thought()}{_PLAIN}")
         if begins and answer.reasoning:
             self._fold(answer)
         self._write(harmless(delta.content))
-        if delta.call:
-            self._write(f"\n→ {harmless(delta.call)}")
+        for call in delta.calls:
+            self._write(f"\n→ {harmless(str(call))}")
 
     def end(self, answer: Answer, *, stopped: bool) -> None:
         """Close an answer with its figures."""
