@@ -1,4 +1,4 @@
-"""What the pages on deployment and operations tell people to type."""
+"""What the pages on deployment, operations and troubleshooting tell people to type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = ("deployment.md", "operations.md")
+PAGES = ("deployment.md", "operations.md", "troubleshooting.md")
 
 
 def _commands() -> Iterator[str]:
