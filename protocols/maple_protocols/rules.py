@@ -184,10 +184,16 @@ def mapping(value: object) -> dict[str, object]:
     return value
 
 
+def anything(value: object) -> object:
+    """Any JSON, its numbers included; no lone surrogates at any depth."""
+    _check_surrogates(json.dumps(value, ensure_ascii=False))
+    return value
+
+
 def free_form(value: object) -> Mapping[str, object]:
-    """An object of the client's own making: any keys, any JSON numbers, no lone surrogates at any depth."""
+    """An object of the client's own making: any keys, any JSON in it, no lone surrogates at any depth."""
     found = mapping(value)
-    _check_surrogates(json.dumps(found, ensure_ascii=False))
+    anything(found)
     return found
 
 

@@ -20,6 +20,7 @@ from maple_protocols.rules import (
     Misfit,
     Rule,
     Shape,
+    anything,
     boolean,
     each,
     free_form,
@@ -129,7 +130,7 @@ def _converter() -> cattrs.Converter:
     plain: dict[Any, Read] = {str: text, int: integer, float: number, bool: boolean}
     for kind, read_plain in plain.items():
         converter.register_structure_hook(kind, _hook(read_plain))
-    converter.register_structure_hook_func(lambda kind: kind is object, _hook(lambda value: value))
+    converter.register_structure_hook_func(lambda kind: kind is object, _hook(anything))
     factories: dict[Any, Callable[[Any], Read]] = {
         tuple: _list_reader,
         Mapping: lambda _: free_form,

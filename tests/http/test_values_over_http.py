@@ -65,6 +65,7 @@ def test_null_means_absent(server: LiveServer, path: str, field: str) -> None:
         ("stream", "true"),
         ("stop", 5),
         ("stop", "\ud83d"),
+        ("user", "\ud800"),
         ("model", "x" * 257),
         ("model", 5),
         ("session_id", "../up"),

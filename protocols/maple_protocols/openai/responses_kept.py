@@ -21,7 +21,7 @@ from maple_protocols.openai.responses_items import (
     ReasoningItem,
     ToolItem,
 )
-from maple_protocols.rules import Doc, Misfit, Range, text
+from maple_protocols.rules import Doc, Range
 from maple_protocols.strict import structure
 
 CODE = "invalid_parameter"
@@ -45,7 +45,7 @@ def _wire(item: Item) -> JsonObject:
             arguments = _arguments(item.arguments)
             return {
                 "type": item.type,
-                "call_id": _readable(item.call_id),
+                "call_id": item.call_id if isinstance(item.call_id, str) else "",
                 "name": item.name,
                 "arguments": arguments,
             }
@@ -72,14 +72,6 @@ def _part(kind: str, content: str) -> list[JsonObject]:
 
 def _arguments(arguments: str | Mapping[str, object]) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def _readable(call_id: object) -> str:
-    """A call's id where it has one that can be shown: nothing else is asked of it."""
-    try:
-        return text(call_id)
-    except Misfit:
-        return ""
 
 
 def _chat_extras(item: AssistantItem) -> JsonObject:

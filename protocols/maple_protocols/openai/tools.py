@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from maple_plugins.parser import ToolSpec
 
-from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, one_of
+from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, one_of, text
 
 ToolName = Annotated[str, Length(least=1)]
 ToolParameters = Annotated[Mapping[str, object] | None, Doc("JSON Schema of the arguments.")]
@@ -65,7 +65,7 @@ class ToolChoiceShape(Shape):
             return None
         holder = value.get("function", value if self.flat else None)
         name = holder.get("name") if isinstance(holder, dict) else None
-        return name if isinstance(name, str) else None
+        return text(name) if isinstance(name, str) else None
 
     def schema(self) -> Schema:
         """The same in JSON Schema."""
