@@ -2,63 +2,355 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import pathlib
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="drives the terminal")
 
+CALLS = (
+    '</think><tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
+    '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+)
 SCRIPT = (
     {"match": "slow", "pieces": ["Hm.", "</think>", *["word "] * 3000], "delay_ms": 20},
     {"match": "evil", "pieces": ["</think>", "a\x1b[2Jb"]},
+    {"match": "tools", "pieces": ["I need both.", CALLS]},
     {"match": "", "pieces": ["Two plus two.", "</think>", "Four."]},
 )
+TOOLS = [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")]
+WAIT = 60
 
 
 @pytest.fixture
-def chat(tmp_path: pathlib.Path) -> Iterator[Any]:
-    """The command with a server of its own."""
-    script = tmp_path / "script.jsonl"
-    script.write_text("".join(json.dumps(line) + "\n" for line in SCRIPT), encoding="utf-8")
-    words = ["-m", "maple", "chat", "--scripted", str(script)]
+def script(tmp_path: pathlib.Path) -> pathlib.Path:
+    file = tmp_path / "script.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in SCRIPT), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def environment(tmp_path: pathlib.Path) -> Mapping[str, str]:
+    """Ours without the settings of a server."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
-    environment = {**clean, "MAPLE_CACHE_DIR": str(tmp_path), "TERM": "xterm", "HF_HUB_OFFLINE": "1"}
-    child = pexpect.spawn(sys.executable, words, env=environment, encoding="utf-8", timeout=60, cwd=tmp_path)
-    try:
-        child.expect("/help lists")
-        yield child
-    finally:
-        child.close(force=True)
+    return {
+        **clean,
+        "MAPLE_CACHE_DIR": str(tmp_path),
+        "TERM": "xterm",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONSAFEPATH": "1",
+    }
 
 
-def test_a_conversation_in_a_terminal(chat: Any, tmp_path: pathlib.Path) -> None:
-    """Reasoning folds and unfolds, Ctrl-C stops one answer, escapes stay text, Ctrl-D leaves with 0."""
-    chat.expect("> ")
-    chat.sendline("sum")
-    chat.expect(r"thought for \d+\.\d s · 3 words \(/think")
-    chat.expect(r"Four\.")
-    chat.expect(r"\d+ tokens · [\d.]+ tokens/s")
-    chat.expect("> ")
-    chat.sendline("/think")
-    chat.expect(r"Two plus two\.")
-    chat.sendline("evil")
-    chat.expect_exact("a\\x1b[2Jb")
-    chat.expect("tokens/s")
-    chat.sendline("slow")
-    chat.expect("word word")
-    chat.sendintr()
-    chat.expect("stopped")
-    chat.expect("> ")
-    chat.sendline("/save kept.json")
-    chat.expect("saved 6 messages")
-    chat.sendeof()
-    chat.expect(pexpect.EOF)
-    chat.close()
-    assert chat.exitstatus == 0
-    kept = json.loads((tmp_path / "kept.json").read_text("utf-8"))["messages"]
-    assert kept[-1]["content"].startswith("word word")
+@pytest.fixture
+def server(script: pathlib.Path, environment: Mapping[str, str], tmp_path: pathlib.Path) -> Iterator[int]:
+    """The port of a server of one slot, behind the key ``sesame``."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "maple", "--port", "0", "--max-batch", "1", "--scripted", str(script)],
+        stderr=subprocess.PIPE,
+        env={
+            **environment,
+            "MAPLE_API_KEY": "sesame",
+            "MAPLE_LOG_FORMAT": "json",
+            "MAPLE_DRAIN_TIMEOUT": "0",
+            "MAPLE_MAX_PROMPT_TOKENS": "500",
+        },
+        cwd=tmp_path,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        events = (json.loads(line) for line in process.stderr)
+        port = next(int(event["port"]) for event in events if event["event"] == "server.listening")
+        assert any(event["event"] == "server.ready" for event in events)
+        yield port
+        process.terminate()
+        process.stderr.read()
+
+
+def stats(port: int) -> Mapping[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/stats?format=json", headers={"Authorization": "Bearer sesame"})
+        counts: Mapping[str, Any] = json.loads(connection.getresponse().read())
+        return counts
+
+
+def wait_for_stats(port: int, **facts: int) -> None:
+    deadline = time.monotonic() + WAIT
+    while not facts.items() <= (found := stats(port)).items():
+        assert time.monotonic() < deadline, found
+
+
+Chat = Callable[..., Any]
+
+
+@pytest.fixture
+def chat(environment: Mapping[str, str], tmp_path: pathlib.Path) -> Iterator[Chat]:
+    """``chat(*words, MAPLE_X="…")``: the command at a terminal, its greeting read."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*words: str, greeted: bool = True, **variables: str) -> Any:
+            child = pexpect.spawn(
+                sys.executable,
+                ["-m", "maple", "chat", *words],
+                env={**environment, **variables},
+                encoding="utf-8",
+                timeout=WAIT,
+                cwd=tmp_path,
+            )
+            stack.callback(child.close, force=True)
+            if greeted:
+                child.expect("/help lists")
+                child.expect("> ")
+            return child
+
+        yield start
+
+
+def leave(child: Any) -> int:
+    """Ctrl-D at the prompt, which must be the next thing on the terminal; the exit code."""
+    child.expect("> ")
+    child.sendeof()
+    child.expect(pexpect.EOF)
+    child.close()
+    return int(child.exitstatus)
+
+
+def save(child: Any, file: pathlib.Path) -> list[dict[str, Any]]:
+    """The history, by the command that keeps it."""
+    child.sendline(f"/save {file.name}")
+    child.expect("saved ")
+    messages: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["messages"]
+    return messages
+
+
+def test_a_conversation_in_a_terminal(chat: Chat, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """With a server of its own: reasoning folds and unfolds, escapes stay text, Ctrl-D leaves with 0."""
+    child = chat("--scripted", str(script))
+    child.sendline("sum")
+    child.expect(r"thought for \d+\.\d s · 3 words \(/think")
+    child.expect(r"Four\.")
+    child.expect(r"\d+ tokens · [\d.]+ tokens/s")
+    child.expect("> ")
+    child.sendline("/think")
+    child.expect(r"Two plus two\.")
+    child.sendline("evil")
+    child.expect_exact("a\\x1b[2Jb")
+    child.expect("tokens/s")
+    child.expect("> ")
+    kept = save(child, tmp_path / "kept.json")
+    assert [message["role"] for message in kept] == ["user", "assistant"] * 2
+    assert kept[1] == {"role": "assistant", "content": "Four."}
+    assert leave(child) == 0
+
+
+def test_control_c_stops_an_answer_and_frees_the_slot(
+    chat: Chat, server: int, tmp_path: pathlib.Path
+) -> None:
+    """The server's only slot is free at once, what was said is kept, and the conversation goes on."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("slow")
+    child.expect("word word")
+    assert stats(server)["running"] == 1
+    child.sendintr()
+    child.expect("stopped")
+    child.expect("> ")
+    wait_for_stats(server, running=0, waiting=0, cancelled=1)
+    child.sendline("sum")
+    child.expect(r"Four\.")
+    child.expect("tokens/s")
+    child.expect("> ")
+    kept = save(child, tmp_path / "kept.json")
+    assert kept[1]["content"].startswith("word word")
+    assert [message["content"] for message in kept[2:]] == ["sum", "Four."]
+    assert leave(child) == 0
+
+
+def test_control_c_at_the_prompt_drops_the_line(chat: Chat, server: int) -> None:
+    """What was being typed is not sent."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.send("slow")
+    child.expect_exact("slow")
+    child.sendintr()
+    while child.expect(["Ctrl-D leaves", pexpect.TIMEOUT], timeout=5):
+        child.sendintr()  # readline notices a signal that came amid a keystroke with the next one
+    child.expect("> ")
+    child.sendline("sum")
+    child.expect(r"Four\.")
+    assert leave(child) == 0
+
+
+def test_calls_are_answered_by_hand(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
+    """Each call asks for its result; with the last one the model goes on, here with further calls.
+
+    The history holds all of it, in the form that the server takes.
+    """
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS), "utf-8")
+    child = chat("--url", f"http://127.0.0.1:{server}", "--tools", "tools.json", MAPLE_API_KEY="sesame")
+    child.sendline("tools")
+    child.expect_exact('→ weather({"city": "Oslo"})')
+    child.expect_exact("→ clock({})")
+    child.expect_exact("result of weather> ")
+    child.sendline("minus four")
+    child.expect_exact("result of clock> ")
+    before = stats(server)["prompt_tokens"]
+    child.sendline('{"hour": 6}')
+    child.expect_exact("→ clock({})")
+    child.expect_exact("result of weather> ")
+    assert stats(server)["prompt_tokens"] - before > before
+    user, asked, weather, clock, again = save(child, tmp_path / "kept.json")
+    assert user == {"role": "user", "content": "tools"}
+    assert asked["reasoning_content"] == "I need both."
+    assert [call["function"] for call in asked["tool_calls"]] == [
+        {"name": "weather", "arguments": '{"city": "Oslo"}'},
+        {"name": "clock", "arguments": "{}"},
+    ]
+    ids = [call["id"] for call in asked["tool_calls"]]
+    assert weather == {"role": "tool", "tool_call_id": ids[0], "content": "minus four"}
+    assert clock == {"role": "tool", "tool_call_id": ids[1], "content": '{"hour": 6}'}
+    assert {call["id"] for call in again["tool_calls"]}.isdisjoint(ids)
+    assert leave(child) == 0
+
+
+def test_a_result_that_could_not_be_sent_is_asked_for_again(chat: Chat, server: int) -> None:
+    """The conversation is as it was before that line."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("tools")
+    child.expect_exact("result of weather> ")
+    child.sendline("minus four")
+    child.expect_exact("result of clock> ")
+    child.sendline("1 9 7 " * 200)
+    child.expect("refused with 400: ")
+    child.expect_exact("result of clock> ")
+    child.sendline("six")
+    child.expect_exact("→ clock({})")
+    child.expect_exact("result of weather")
+    assert leave(child) == 0
+
+
+def test_calls_can_be_left_without_results(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
+    """/skip goes on with a history that still answers every call; without calls there is nothing to skip."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("/skip")
+    child.expect("no tool call waits")
+    child.sendline("tools")
+    child.expect_exact("result of weather> ")
+    child.sendline("minus five")
+    child.expect_exact("result of clock> ")
+    child.sendline("/skip")
+    child.expect("\n> ")
+    child.sendline("sum")
+    child.expect(r"Four\.")
+    child.expect("tokens/s")
+    child.expect("> ")
+    kept = save(child, tmp_path / "kept.json")
+    assert [message["role"] for message in kept] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    assert [message["content"] for message in kept[2:4]] == ["minus five", "no result was given"]
+    assert leave(child) == 0
+
+
+def test_commands(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
+    """/new forgets, /help lists, a wrong one is told; a file that is there is not written over."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("/help")
+    for name in ("/new", "/think", "/save FILE", "/skip", "/help"):
+        child.expect_exact(name)
+    child.sendline("/think")
+    child.expect("no reasoning yet")
+    child.sendline("sum")
+    child.expect("tokens/s")
+    child.sendline("/new")
+    child.expect("a new conversation")
+    child.expect("> ")
+    assert save(child, tmp_path / "kept.json") == []
+    child.expect("> ")
+    child.sendline("/save kept.json")
+    child.expect("cannot save to kept.json: File exists")
+    child.sendline("/save")
+    child.expect("/save needs a file name")
+    child.sendline("/nwe")
+    child.expect("/nwe is not a command, /help lists them")
+    assert leave(child) == 0
+
+
+def test_a_wrong_key_is_told_and_the_conversation_goes_on(
+    chat: Chat, server: int, tmp_path: pathlib.Path
+) -> None:
+    """401 with the way out; the question is not kept."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="wrong")
+    child.sendline("sum")
+    child.expect(r"maple: the server refused with 401: .*\(set MAPLE_API_KEY\)")
+    child.expect("> ")
+    assert save(child, tmp_path / "kept.json") == []
+    assert leave(child) == 0
+
+
+def test_an_unreachable_server_is_told(chat: Chat) -> None:
+    """With the way out, at the first question."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    child = chat("--url", f"http://127.0.0.1:{port}")
+    child.sendline("sum")
+    child.expect(r"maple: no answer from 127\.0\.0\.1: .*refused; is it running\?")
+    assert leave(child) == 0
+
+
+def test_control_c_while_the_server_starts_ends_with_130(chat: Chat, script: pathlib.Path) -> None:
+    """Before there is an answer to stop, it ends the command, and with it the server."""
+    child = chat("--scripted", str(script), greeted=False)
+    child.expect("starting a server")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+
+
+def run_chat(
+    environment: Mapping[str, str], folder: pathlib.Path, typed: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """The command away from a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "maple", "chat", *words],
+        input=typed,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=WAIT,
+    )
+
+
+def test_exit_codes_away_from_a_terminal(
+    environment: Mapping[str, str], server: int, tmp_path: pathlib.Path
+) -> None:
+    """0 answered, 1 not answered, 2 wrong flags: one line each, so that scripts can tell."""
+    url = f"http://127.0.0.1:{server}"
+    (tmp_path / "tools.json").write_text("{}")
+    answered = run_chat({**environment, "MAPLE_API_KEY": "sesame"}, tmp_path, "sum\n", "--url", url)
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert "Four." in answered.stdout
+    assert "\x1b" not in answered.stdout
+    for words, code, told in (
+        (["--url", url], 1, "refused with 401"),
+        (["--scripted", "nowhere.jsonl"], 1, "the server did not start: script nowhere.jsonl"),
+        (["--tools", "tools.json", "--url", url], 1, "tools.json is not a JSON list"),
+        (["--tools", "gone.json", "--url", url], 1, "gone.json cannot be read: No such file"),
+        (["--prt", "1"], 2, "did you mean --port?"),
+        (["--url", url, "--demo"], 2, "leave out --url, or it"),
+        (["--url", "ftp://there"], 2, "must be an http or https address"),
+    ):
+        done = run_chat(environment, tmp_path, "sum\n", *words)
+        assert done.returncode == code, words
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1
