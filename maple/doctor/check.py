@@ -29,8 +29,8 @@ class Finding:
 class Check(abc.ABC):
     """Looks at one thing. Subclass it, name it, and add it to `CHECKS`.
 
-    A check is made with the settings that the server would have, changes nothing, and takes at most a second
-    or so. It raises nothing: whatever it finds is a finding.
+    A check is made with the settings that the server would have and changes nothing. It takes a second or so,
+    a few where torch has to be tried or the hub to be asked, and raises nothing: whatever it finds is a finding.
     """
 
     title: ClassVar[str]

@@ -11,6 +11,7 @@ import sys
 import attrs
 
 from maple.doctor.check import Check, Finding
+from maple.doctor.writable import existing, write_fault
 from maple.engine.memory import available_bytes, total_bytes
 from maple.engine.script import read_script
 from maple.engines import model_source
@@ -53,7 +54,7 @@ def locate(settings: Settings) -> pathlib.Path | None:
     if path.exists():
         return path
     from huggingface_hub import snapshot_download  # noqa: PLC0415 -- a folder need not wait for it
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
 
     from maple.model.hub import UNWANTED, WANTED  # noqa: PLC0415
 
@@ -65,7 +66,7 @@ def locate(settings: Settings) -> pathlib.Path | None:
             ignore_patterns=list(UNWANTED),
             local_files_only=True,
         )
-    except LocalEntryNotFoundError:
+    except OSError:  # not in the cache, or no cache that can be read
         return None
     except HFValidationError:
         return path  # no hub id, so a folder was meant
@@ -141,9 +142,14 @@ class HubCheck(Check):
     title = "hub"
 
     def run(self) -> Finding:
-        """Whether it answers, has the model, and whether that fits on the disk."""
+        """Whether it answers, has the model, and whether that can be written here and fits on the disk."""
         if self.settings.scripted is not None or locate(self.settings) is not None:
             return Finding(level="good", text="not needed")
+        from huggingface_hub import constants  # noqa: PLC0415 -- a folder need not wait for it
+
+        if fault := write_fault(pathlib.Path(constants.HF_HUB_CACHE)):
+            advice = "set HF_HOME to a folder that can be written: the model is fetched into it"
+            return Finding(level="bad", text=fault, advice=advice)
         try:
             return self._room(self._size())
         except Exception as error:  # the client's HTTP and storage errors share no base class
@@ -165,7 +171,7 @@ class HubCheck(Check):
         from huggingface_hub import constants  # noqa: PLC0415
 
         cache = pathlib.Path(constants.HF_HUB_CACHE)
-        free = shutil.disk_usage(next(place for place in (cache, *cache.parents) if place.exists())).free
+        free = shutil.disk_usage(existing(cache)).free
         text = (
             f"{constants.ENDPOINT} answers; {size / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free in {cache}"
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pathlib
 import shutil
 import sqlite3
-import tempfile
 
 from maple.doctor.check import Check, Finding
 from maple.doctor.model import weights_of
+from maple.doctor.writable import existing, write_fault
 from maple.engines import cache_folder
 from maple.store import APPLICATION_ID, SCHEME
 
@@ -24,9 +24,9 @@ class CacheCheck(Check):
         """Whether it can be written, and whether a pack fits."""
         folder = cache_folder(self.settings)
         advice = "set MAPLE_CACHE_DIR to a folder that can be written; without one every start packs anew"
-        if fault := _fault(folder):
+        if fault := write_fault(folder):
             return Finding(level="note", text=fault, advice=advice)
-        free, need = shutil.disk_usage(_existing(folder)).free, weights_of(self.settings).stored
+        free, need = shutil.disk_usage(existing(folder)).free, weights_of(self.settings).stored
         text = f"{folder}, {free / 1e9:.1f} GB free"
         if free < need:
             advice = f"a pack takes {need / 1e9:.1f} GB: make room, or set MAPLE_CACHE_DIR to a larger disk"
@@ -44,7 +44,7 @@ class SessionCheck(Check):
         folder = self.settings.session_dir
         if folder is None:
             return Finding(level="good", text="not saved")
-        if fault := _fault(folder):
+        if fault := write_fault(folder):
             advice = "set MAPLE_SESSION_DIR to a folder that can be written, or unset it"
             return Finding(level="bad", text=fault, advice=advice)
         return Finding(level="good", text=str(folder))
@@ -63,7 +63,7 @@ class StoreCheck(Check):
         if file.is_file():
             fault = _foreign(file)
         else:
-            fault = _fault(file.parent) if file.parent.is_dir() else f"there is no folder {file.parent}"
+            fault = write_fault(file.parent) if file.parent.is_dir() else f"there is no folder {file.parent}"
         if fault:
             advice = "set MAPLE_RESPONSE_STORE to sqlite: and a file in a folder that can be written"
             return Finding(level="bad", text=fault, advice=advice)
@@ -82,20 +82,3 @@ def _foreign(file: pathlib.Path) -> str:
     except sqlite3.Error as error:
         return f"{file} is not a sound SQLite database ({error})"
     return f"{file} is a database of another program" if tables and mark != APPLICATION_ID else ""
-
-
-def _existing(folder: pathlib.Path) -> pathlib.Path:
-    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
-
-
-def _fault(folder: pathlib.Path) -> str:
-    """Why nothing can be written there, tried with a file that has no name; empty where it can."""
-    existing = _existing(folder)
-    if not existing.is_dir():
-        return f"{existing} is a file"
-    try:
-        with tempfile.TemporaryFile(dir=existing) as file:
-            file.write(b"maple")
-    except OSError as error:
-        return f"{folder} cannot be written: {error.strerror}"
-    return ""

@@ -306,14 +306,12 @@ def test_a_hub_that_must_not_be_asked(doctor: Doctor) -> None:
 
 
 class _Hub(http.server.BaseHTTPRequestHandler):
-    """A hub whose model is larger than any disk."""
+    """A hub whose model is larger than any disk, unless its name says otherwise."""
 
     def do_GET(self) -> None:
-        files = [
-            {"rfilename": "model.safetensors", "size": 10**18},
-            {"rfilename": "notes.txt", "size": 10**19},
-        ]
-        body = json.dumps({"id": "acme/huge", "siblings": files}).encode()
+        size = 1000 if "small" in self.path else 10**18
+        files = [{"rfilename": "model.safetensors", "size": size}, {"rfilename": "notes.txt", "size": 10**19}]
+        body = json.dumps({"id": "acme/model", "siblings": files}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -344,6 +342,20 @@ def test_a_disk_too_small_for_the_download(doctor: Doctor) -> None:
     assert (mark, told.code) == ("BAD", 1)
     assert "1000000000.0 GB to fetch" in text
     assert "HF_HOME" in advice
+
+
+def test_a_hub_cache_that_cannot_be_written(doctor: Doctor, tmp_path: pathlib.Path) -> None:
+    """Only where something is still to be fetched; a hub that is well is no fault."""
+    (tmp_path / "file").write_text("")
+    with serving(_Hub) as port:
+        flags, endpoint = ("--port", "0", "--model-path", "acme/small"), f"http://127.0.0.1:{port}"
+        told = doctor(*flags, HF_ENDPOINT=endpoint, HF_HOME=str(tmp_path / "file"))
+        well = doctor(*flags, HF_ENDPOINT=endpoint)
+    mark, text, advice = told.one("hub")
+    assert (mark, told.code) == ("BAD", 1)
+    assert "is a file" in text
+    assert "HF_HOME" in advice
+    assert well.one("hub")[0] == "ok", well.one("hub")
 
 
 def test_a_key_file_that_others_can_read(doctor: Doctor, open_keys: pathlib.Path) -> None:
