@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from maple.kernels import _library, build, read_checkpoint
+from maple.kernels import _library, build
 from maple.kernels.native import ModelShape, ModelWeights, NativeModel, StepSlice
 from maple.kernels.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
+from maple.native.load import NativeSource, load_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden"
 SPELLINGS = {"mlx-2bit": "mlx2bit", "bf16-stacked": "bf16", "bf16-per-expert": "bf16"}
@@ -192,11 +193,13 @@ def golden_of() -> Callable[[str], Golden]:
 
     def get(spelling: str) -> Golden:
         if spelling not in known:
-            shape, weights = read_checkpoint(GOLDEN / spelling)
+            loaded = load_weights(
+                NativeSource(source=str(GOLDEN / spelling)), progress=lambda _: None, cancelled=lambda: False
+            )
             key = SPELLINGS[spelling]
             known[spelling] = Golden(
-                shape=shape,
-                weights=weights,
+                shape=loaded.shape,
+                weights=loaded.weights,
                 prompts=prompts["prompts"],
                 logits=[tensors[f"{key}.{i}.fp64"] for i in range(len(prompts["prompts"]))],
                 greedy_prompt=prompts["greedy"]["prompt"],

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import NativeModel, StepSlice, _library, packing, read_checkpoint
+from maple.kernels import NativeModel, StepSlice, _library, packing
 from maple.kernels.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
+from maple.native.load import NativeSource, load_weights
 
 LIBRARY = _library.open_library(pathlib.Path(sys.argv[1]))
 LIBC = ctypes.CDLL(None)
@@ -52,7 +53,8 @@ def run_products(paths: tuple[str, ...]) -> None:
 
 
 def run_model(folder: pathlib.Path, paths: tuple[str, ...]) -> None:
-    shape, weights = read_checkpoint(folder, threads=2)
+    source = NativeSource(source=str(folder), threads=2)
+    loaded = load_weights(source, progress=lambda _: None, cancelled=lambda: False)
     rng = np.random.default_rng(1)
     for path in paths:
         for mode, kv in (("int8x2", "f16"), ("int8", "int8"), ("fp32", "f32"), ("int8x2", "bf16")):
@@ -64,7 +66,7 @@ def run_model(folder: pathlib.Path, paths: tuple[str, ...]) -> None:
                 "kv_dtype": kv,
                 "path": path,
             }
-            with NativeModel(shape, weights, **options) as model:  # type: ignore[arg-type]
+            with NativeModel(loaded.shape, loaded.weights, **options) as model:  # type: ignore[arg-type]
                 for start, count in ((0, 100), (100, 1), (101, 27)):
                     ids = [int(i) for i in rng.integers(0, 512, count)]
                     one = StepSlice(

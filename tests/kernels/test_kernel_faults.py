@@ -18,8 +18,8 @@ from maple.kernels import (
     Unavailable,
     _library,
     available,
-    read_checkpoint,
 )
+from maple.kernels.checkpoint import StoredTensors
 
 
 def test_available_names_the_path() -> None:
@@ -142,11 +142,11 @@ def test_truncated_and_foreign_files_are_refused(tmp_path: pathlib.Path) -> None
     whole = weights.read_bytes()
     weights.chmod(0o644)
     weights.write_bytes(whole[:-1000])
-    with pytest.raises(KernelError):
-        read_checkpoint(tmp_path / "cut")
+    with pytest.raises(KernelError, match="tensor"):
+        StoredTensors(tmp_path / "cut")
     weights.write_bytes(b"\xff" * 64)
     with pytest.raises(KernelError, match="not a safetensors"):
-        read_checkpoint(tmp_path / "cut")
+        StoredTensors(tmp_path / "cut")
 
 
 def test_logits_can_go_into_a_buffer_of_the_callers(golden_of: Any) -> None:
