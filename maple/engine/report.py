@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from maple.engine.api import EngineError, Finish, Piece, Prefill
+from maple.engine.api import EngineError, EngineStats, Finish, Piece, Prefill
 
-__all__ = ["Delivery", "StepReport", "Totals"]
+__all__ = ["Delivery", "StepReport"]
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -44,31 +44,18 @@ class StepReport(Generic[Key]):
     prefills: Sequence[Prefill] = ()
     broken: bool = False
 
-
-@attrs.define
-class Totals:
-    """Counts of all steps so far, and what there is after the last."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generation_tokens: int = 0
-    kv_bytes: int = 0
-    kv_blocks: int = 0
-    prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0
-    prefix_cache_evictions: int = 0
-    sessions: int = 0
-    prefills: Sequence[Prefill] = ()
-
-    def add(self, report: StepReport[Key]) -> None:
-        """Count a step."""
-        self.prompt_tokens += report.prompt_tokens
-        self.cached_tokens += report.cached_tokens
-        self.generation_tokens += report.generation_tokens
-        self.kv_bytes = report.kv_bytes
-        self.kv_blocks = report.kv_blocks
-        self.prefix_cache_queries += report.prefix_queries
-        self.prefix_cache_hits += report.prefix_hits
-        self.prefix_cache_evictions = report.evictions
-        self.sessions = report.sessions
-        self.prefills = report.prefills
+    def added_to(self, stats: EngineStats) -> EngineStats:
+        """Counts with this step in them; those that the scheduler knows nothing of stay."""
+        return attrs.evolve(
+            stats,
+            prompt_tokens=stats.prompt_tokens + self.prompt_tokens,
+            cached_tokens=stats.cached_tokens + self.cached_tokens,
+            generation_tokens=stats.generation_tokens + self.generation_tokens,
+            kv_bytes=self.kv_bytes,
+            kv_blocks=self.kv_blocks,
+            prefix_cache_queries=stats.prefix_cache_queries + self.prefix_queries,
+            prefix_cache_hits=stats.prefix_cache_hits + self.prefix_hits,
+            prefix_cache_evictions=self.evictions,
+            sessions=self.sessions,
+            prefills=tuple(self.prefills),
+        )

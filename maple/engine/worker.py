@@ -31,7 +31,7 @@ from maple.engine.api import (
     Ticket,
 )
 from maple.engine.live_sessions import LiveSessions
-from maple.engine.report import StepReport, Totals
+from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
 from maple.engine.scheduler import Scheduler
@@ -71,7 +71,7 @@ class ThreadedEngine:
         self._settled = asyncio.Event()
         self._ended = asyncio.Event()
         self._admission = Admission(limits, start=self._start_job, abort=self._abort_job)
-        self._totals = Totals()
+        self._stats = EngineStats()  # without what only the admission knows
         self._session_files = session_files
         self._sessions: SavedSessions | None = None
         self._reviving: set[asyncio.Task[None]] = set()
@@ -123,21 +123,12 @@ class ThreadedEngine:
 
     def stats(self) -> EngineStats:
         """Counts as of the last step."""
-        return EngineStats(
+        return attrs.evolve(
+            self._stats,
             running=self._admission.running,
             waiting=self._admission.waiting,
             cancelled=self._admission.cancelled,
-            prompt_tokens=self._totals.prompt_tokens,
-            cached_tokens=self._totals.cached_tokens,
-            generation_tokens=self._totals.generation_tokens,
-            kv_bytes=self._totals.kv_bytes,
-            kv_blocks=self._totals.kv_blocks,
-            prefix_cache_queries=self._totals.prefix_cache_queries,
-            prefix_cache_hits=self._totals.prefix_cache_hits,
-            prefix_cache_evictions=self._totals.prefix_cache_evictions,
-            sessions=self._totals.sessions,
             queue=self._admission.queue(),
-            prefills=tuple(self._totals.prefills),
         )
 
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:
@@ -194,7 +185,7 @@ class ThreadedEngine:
 
     def on_step(self, report: StepReport[JobTicket]) -> None:
         """The thread has done a step."""
-        self._totals.add(report)
+        self._stats = report.added_to(self._stats)
         for delivery in report.deliveries:
             ticket = delivery.key
             if delivery.ended:  # first, so that whoever hears of the end finds the slot free
@@ -209,7 +200,7 @@ class ThreadedEngine:
         """The thread is over, and with it every slot's sequence."""
         if self._error is None:
             self.on_failed(_CLOSED)
-        self._totals = attrs.evolve(self._totals, kv_bytes=0, kv_blocks=0, sessions=0, prefills=())
+        self._stats = attrs.evolve(self._stats, kv_bytes=0, kv_blocks=0, sessions=0, prefills=())
         self._thread.end_calls()
         self._admission.release_all()
         self._ended.set()
