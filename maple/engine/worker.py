@@ -1,17 +1,8 @@
-"""The engine over a model: one thread owns the model, everything else stays on the event loop.
-
-In goes one queue, from the loop to the thread; out comes one `call_soon_threadsafe` a step. Cancelling sends
-nothing: the thread asks each ticket whether it has ended. This is the only file with threads.
-"""
+"""The engine over a model: one thread owns the model, everything else, and all of this, is the event loop's."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import queue
-import threading
-from collections.abc import Callable
-from typing import Any, TypeVar, TypeVarTuple, cast
 
 import attrs
 import structlog
@@ -30,25 +21,19 @@ from maple.engine.api import (
     ShuttingDown,
     Ticket,
 )
-from maple.engine.live_sessions import LiveSessions
 from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
-from maple.engine.scheduler import Scheduler
-from maple.engine.session_files import SessionFiles, model_identity
+from maple.engine.session_files import SessionFiles
+from maple.engine.thread import EngineThread
 from maple.engine.ticket import JobTicket
 
 __all__ = ["ThreadedEngine"]
 
 log = structlog.get_logger(__name__)
 
-_LOAD_BROKE = "the model could not be loaded; the server's log says why"
-_THREAD_BROKE = "the engine broke; the server's log says why"
 _STEPS_BREAK = "the model failed in two steps in a row"
 _CLOSED = "the engine is closed"
-
-Arguments = TypeVarTuple("Arguments")
-T = TypeVar("T")
 
 
 class ThreadedEngine:
@@ -75,7 +60,7 @@ class ThreadedEngine:
         self._session_files = session_files
         self._sessions: SavedSessions | None = None
         self._reviving: set[asyncio.Task[None]] = set()
-        self._thread = _EngineThread(loader, prefill, self)
+        self._thread = EngineThread(loader, prefill, self)
 
     @property
     def status(self) -> EngineStatus:
@@ -231,138 +216,3 @@ class ThreadedEngine:
 
     def _abort_job(self, ticket: JobTicket) -> None:
         """The thread sees for itself that the ticket has ended."""
-
-
-@attrs.frozen(eq=False)
-class _Call:
-    """A function for the thread, and where its answer is awaited."""
-
-    function: Callable[[LiveSessions], Any]
-    answer: asyncio.Future[Any]
-
-    def settle(self, result: Any = None, error: Exception | None = None) -> None:
-        """On the loop: hand over the result, unless nobody waits any more."""
-        if self.answer.done():
-            return
-        if error is None:
-            self.answer.set_result(result)
-        else:
-            self.answer.set_exception(error)
-
-
-class _EngineThread:
-    """The thread that owns the model; `start`, `submit`, `close` and `join` are for the loop's side."""
-
-    def __init__(self, loader: Loader, prefill: PrefillLimits | None, engine: ThreadedEngine) -> None:
-        self._loader = loader
-        self._prefill = prefill
-        self._engine = engine
-        self._inbox: queue.SimpleQueue[JobTicket | _Call | None] = queue.SimpleQueue()
-        self._calls: set[_Call] = set()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="maple-engine", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
-
-    def submit(self, ticket: JobTicket) -> None:
-        self._inbox.put(ticket)
-
-    async def call(self, function: Callable[[LiveSessions], T]) -> T:
-        """Run a function on the thread between two steps; raises ShuttingDown where it has ended."""
-        if self._closing.is_set():
-            raise ShuttingDown
-        call = _Call(function, asyncio.get_running_loop().create_future())
-        self._calls.add(call)
-        self._inbox.put(call)
-        try:
-            return cast("T", await call.answer)
-        finally:
-            self._calls.discard(call)
-
-    def end_calls(self) -> None:
-        """Answer those that the thread will not get to."""
-        self._closing.set()
-        for call in self._calls:
-            call.settle(error=ShuttingDown())
-
-    def close(self) -> bool:
-        """Ask the thread to end; whether there is one to wait for."""
-        self._closing.set()
-        self._inbox.put(None)
-        return self._loop is not None
-
-    def join(self) -> None:
-        self._thread.join()
-
-    def _main(self) -> None:
-        try:
-            loaded = self._load()
-            if loaded is not None:
-                self._serve(Scheduler(loaded, self._prefill))
-        except Exception:
-            log.exception("engine.thread_failed")
-            self._post(self._engine.on_failed, _THREAD_BROKE)
-        finally:
-            self._post(self._engine.on_ended)
-
-    def _load(self) -> LoadedEngine | None:
-        try:
-            loaded = self._loader(self._closing.is_set)
-        except ModelFailed as error:
-            log.error("engine.load_failed", reason=error.reason)  # noqa: TRY400 - the reason says it all
-            self._post(self._engine.on_failed, error.reason)
-        except Exception:
-            if not self._closing.is_set():
-                log.exception("engine.load_failed")
-                self._post(self._engine.on_failed, _LOAD_BROKE)
-        else:
-            identity = model_identity(loaded.served.folder)
-            self._post(self._engine.on_loaded, loaded, identity)
-            return loaded
-        return None
-
-    def _serve(self, scheduler: Scheduler[JobTicket]) -> None:
-        working = True
-        while working and not self._closing.is_set():
-            self._receive(scheduler)
-            if not scheduler.idle:
-                working = self._step(scheduler)
-
-    def _step(self, scheduler: Scheduler[JobTicket]) -> bool:
-        """Run a step and report it, keeping nothing of it; whether there should be another."""
-        report = scheduler.step()
-        self._post(self._engine.on_step, report)
-        return not report.broken
-
-    def _receive(self, scheduler: Scheduler[JobTicket]) -> None:
-        """Take what has arrived; with nothing to run, wait for something to arrive."""
-        wait = scheduler.idle
-        with contextlib.suppress(queue.Empty):
-            while (ticket := self._inbox.get(block=wait)) is not None:
-                if isinstance(ticket, _Call):
-                    self._answer(ticket, scheduler)
-                    continue
-                wait = False
-                scheduler.add(
-                    ticket, ticket.job, cancelled=ticket.has_ended, queue_seconds=ticket.queue_seconds
-                )
-
-    def _answer(self, call: _Call, scheduler: Scheduler[JobTicket]) -> None:
-        """Every call is answered, with whatever it raised."""
-        try:
-            result = call.function(scheduler.sessions)
-        except Exception as error:
-            self._post(call.settle, None, error)
-        else:
-            self._post(call.settle, result)
-
-    def _post(self, function: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
-        if self._loop is None:
-            raise RuntimeError("the thread was not started by start()")
-        try:
-            self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:  # the loop was closed without closing the engine: there is nobody left to tell
-            self._closing.set()
