@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from maple.engine.api import PromptTooLong
 from maple.engine.block_table import BlockTable, SequenceBound
 from maple.engine.cache import CacheLimits, Wait
+from maple.engine.kept_nodes import KeptNodes
 from maple.engine.kv_blocks import BlockMemory, OutOfBlocks
 from maple.engine.prefix_tree import BLOCK, Match, Partial, PrefixNode, best_match, common_length
 
@@ -32,22 +32,23 @@ class NativeCache:
         copy: Callable[[bool, int, int], None],
     ) -> None:
         self.memory = memory
-        self.evictions = 0
-        self.kept_bytes = 0
         self._bound = bound
         self._limits = limits
         self._copy = copy
         self._reserved = 0
-        self._clock = 0
+        self._kept = KeptNodes(memory, limits.prefix_bytes)
         self._roots: dict[str, PrefixNode] = {}
         self._open: set[BlockTable] = set()
-        self._unused: OrderedDict[PrefixNode, None] = OrderedDict()  # held by the tree alone; ends first
-        self._loose: OrderedDict[PrefixNode, None] = OrderedDict()  # in use, but for the sliding block
 
     @property
     def longest(self) -> int:
         """The longest sequence that fits into all of the memory, in tokens."""
         return self._bound.longest(self.memory)
+
+    @property
+    def evictions(self) -> int:
+        """Kept prefixes that were dropped for room."""
+        return self._kept.evictions
 
     @property
     def open_tables(self) -> int:
@@ -71,7 +72,7 @@ class NativeCache:
             return Wait.MEMORY
         table = self._new_table(domain, root, prompt, need)
         self._adopt(table, match)
-        self._trim()
+        self._kept.trim()
         return table
 
     def open_empty(self, owner: str, ids: Sequence[int]) -> BlockTable | Wait:
@@ -89,8 +90,8 @@ class NativeCache:
 
     def reach_block(self, table: BlockTable, *, with_sliding: bool = True) -> None:
         """Take the next block, of the sliding layers too unless they are to have none there."""
-        table.blocks.append(self._take(FULL))
-        table.sliding_blocks.append(self._take(SLIDING) if with_sliding else -1)
+        table.blocks.append(self._kept.take(FULL))
+        table.sliding_blocks.append(self._kept.take(SLIDING) if with_sliding else -1)
 
     def advance(self, table: BlockTable, ids: Sequence[int]) -> None:
         """``ids`` have been computed: whole blocks are shared from now on, the window moves."""
@@ -98,7 +99,7 @@ class NativeCache:
         while (len(table.nodes) + 1) * BLOCK <= table.length:
             self._register(table)
         self._slide(table)
-        self._trim()
+        self._kept.trim()
 
     def close(self, table: BlockTable, *, keep: bool) -> None:
         """The sequence has ended. What it computed is kept, or, where it is not to be trusted, dropped."""
@@ -106,14 +107,14 @@ class NativeCache:
             return
         self._open.discard(table)
         self._reserved -= table.reserved
-        self._clock += 1
+        self._kept.tick()
         if keep:
             self._keep_tail(table)
         self._release(table)
         if not keep:
             for node in reversed(table.created):
-                self._drop(node)
-        self._trim()
+                self._kept.drop(node)
+        self._kept.trim()
         if not (table.root.children or table.root.tails) and not any(
             one.root is table.root for one in self._open
         ):
@@ -132,9 +133,9 @@ class NativeCache:
         path = root.path(ids, len(ids))
         tail = (path[-1] if path else root).tails.get(tuple(ids[len(path) * BLOCK :]))
         for node in (*([tail] if tail else ()), *reversed(path)):
-            if node.children or node.tails or node not in self._unused:
+            if node.children or node.tails or not self._kept.is_unused(node):
                 break
-            self._drop(node)
+            self._kept.drop(node)
 
     def _new_table(self, domain: str, root: PrefixNode, prompt: Sequence[int], need: int) -> BlockTable:
         table = BlockTable(
@@ -176,9 +177,9 @@ class NativeCache:
         """Start a table from what was found."""
         oldest = max(0, match.length - self._bound.window + 1) // BLOCK
         for index, node in enumerate(match.nodes):
-            self._use(node)
+            self._kept.use(node)
             table.blocks.append(node.full)
-            table.sliding_blocks.append(self._use_sliding(node) if index >= oldest else -1)
+            table.sliding_blocks.append(self._kept.use_sliding(node) if index >= oldest else -1)
         table.nodes.extend(match.nodes)
         table.kept_from = min(oldest, len(match.nodes))
         copied = self._copy_block(table, match) if match.copied else 0
@@ -213,7 +214,7 @@ class NativeCache:
             table.parent.add(node)
             table.created.append(node)
         else:
-            self._use(node)
+            self._kept.use(node)
             self.memory.full.free(table.blocks[index])
             table.blocks[index] = node.full
             self._merge_sliding(table, index, node)
@@ -224,7 +225,7 @@ class NativeCache:
         if node.sliding == -1:
             self._lend_sliding(node, own)
         elif own != -1:
-            table.sliding_blocks[index] = self._use_sliding(node)
+            table.sliding_blocks[index] = self._kept.use_sliding(node)
             self.memory.sliding.free(own)
 
     def _lend_sliding(self, node: PrefixNode, block: int) -> None:
@@ -240,14 +241,8 @@ class NativeCache:
 
     def _release_sliding(self, table: BlockTable, index: int) -> None:
         block, table.sliding_blocks[index] = table.sliding_blocks[index], -1
-        if block == -1:
-            return
-        left = self.memory.sliding.free(block)
-        node = table.nodes[index] if index < len(table.nodes) else None
-        if left == 1 and node is not None and node.sliding == block and node.linked:
-            node.used = self._clock
-            self._loose[node] = None
-            self.kept_bytes += self.memory.sliding.block_bytes
+        if block != -1:
+            self._kept.let_go_sliding(table.nodes[index] if index < len(table.nodes) else None, block)
 
     def _keep_tail(self, table: BlockTable) -> None:
         """Keep the ids beyond the last whole block."""
@@ -257,15 +252,13 @@ class NativeCache:
             return
         tail = table.parent.tails.get(ids)
         if tail is None:
-            tail = PrefixNode(parent=table.parent, ids=ids, used=self._clock)
+            tail = PrefixNode(parent=table.parent, ids=ids)
             tail.full = self.memory.full.hold(table.blocks[depth])
             tail.sliding = self.memory.sliding.hold(table.sliding_blocks[depth])
             table.parent.add(tail)
-            self._unused[tail] = None
-            self.kept_bytes += self._node_bytes(tail)
+            self._kept.add(tail)
         else:
-            self._unused.move_to_end(tail)
-            tail.used = self._clock
+            self._kept.touch(tail)
 
     def _release(self, table: BlockTable) -> None:
         """Give back all blocks, the last first, so that those before outlive them."""
@@ -274,76 +267,5 @@ class NativeCache:
         for block in table.blocks[len(table.nodes) :]:
             self.memory.full.free(block)
         for node in reversed(table.nodes):
-            if self.memory.full.free(node.full) == 1 and node.linked:
-                self._note_unused(node)
+            self._kept.let_go(node)
         table.blocks, table.sliding_blocks, table.nodes = [], [], []
-
-    def _note_unused(self, node: PrefixNode) -> None:
-        if node in self._loose:
-            del self._loose[node]
-            self.kept_bytes -= self.memory.sliding.block_bytes
-        node.used = self._clock
-        self._unused[node] = None
-        self.kept_bytes += self._node_bytes(node)
-
-    def _use(self, node: PrefixNode) -> None:
-        if node in self._unused:
-            del self._unused[node]
-            self.kept_bytes -= self._node_bytes(node)
-            node.used = self._clock
-            if node.sliding != -1:
-                self._loose[node] = None
-                self.kept_bytes += self.memory.sliding.block_bytes
-        self.memory.full.hold(node.full)
-
-    def _use_sliding(self, node: PrefixNode) -> int:
-        if node in self._loose:
-            del self._loose[node]
-            self.kept_bytes -= self.memory.sliding.block_bytes
-        return self.memory.sliding.hold(node.sliding)
-
-    def _node_bytes(self, node: PrefixNode) -> int:
-        return self.memory.full.block_bytes + (node.sliding != -1) * self.memory.sliding.block_bytes
-
-    def _take(self, sliding: bool) -> int:
-        while not self.memory.fits(sliding):
-            if not self._evict():
-                break
-        return self.memory.take(sliding)
-
-    def _trim(self) -> None:
-        while self.kept_bytes > self._limits.prefix_bytes:
-            if not self._evict():
-                break
-
-    def _evict(self) -> bool:
-        """Give up what was not used for longest; False where nothing is kept."""
-        unused, loose = next(iter(self._unused), None), next(iter(self._loose), None)
-        if loose is not None and (unused is None or loose.used <= unused.used):
-            self._drop_sliding(loose)
-        elif unused is not None:
-            self.evictions += 1
-            self._drop(unused)
-        return not (loose is None and unused is None)
-
-    def _drop_sliding(self, node: PrefixNode) -> None:
-        del self._loose[node]
-        self.kept_bytes -= self.memory.sliding.block_bytes
-        self.memory.sliding.free(node.sliding)
-        node.sliding = -1
-
-    def _drop(self, node: PrefixNode) -> None:
-        """Take a node and all below it out of the tree; who uses their blocks may go on."""
-        for one in (*node.below(), node):
-            if not one.linked:
-                continue
-            one.linked = False
-            if one in self._unused:
-                del self._unused[one]
-                self.kept_bytes -= self._node_bytes(one)
-            if one in self._loose:
-                self._drop_sliding(one)
-            self.memory.full.free(one.full)
-            if one.sliding != -1:
-                self.memory.sliding.free(one.sliding)
-        node.unlink()
