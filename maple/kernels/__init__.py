@@ -1,14 +1,13 @@
 """Native CPU kernels: a whole step of Maple in C++, with the instruction set chosen at run time.
 
-`available()` says whether and how they run here; `NativeModel` binds packed weights and runs steps;
-`read_checkpoint` and the `pack_*` functions bring any spelling of the weights into the kernels' layout. No
-torch is imported.
+`available()` says whether and how they run here; `NativeModel` binds packed weights and runs steps; the
+`pack_*` functions bring matrices into the kernels' layout, and `checkpoint` finds them in a folder. No torch is
+imported.
 """
 
 from __future__ import annotations
 
 from maple.kernels._library import KernelError, KernelInfo, Unavailable, available
-from maple.kernels.checkpoint import read_checkpoint
 from maple.kernels.native import (
     KV_BLOCK_TOKENS,
     EmbeddingWeights,
@@ -47,5 +46,4 @@ __all__ = [
     "pack_codes2",
     "pack_dense",
     "pack_ternary",
-    "read_checkpoint",
 ]

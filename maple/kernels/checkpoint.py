@@ -1,5 +1,4 @@
-"""A checkpoint folder straight into the kernels' layout: config.json and safetensors, without torch or
-Transformers.
+"""The parts of a checkpoint's safetensors files in the kernels' layout, without torch or Transformers.
 
 All spellings of the weights are known: bf16 rows (experts stacked or one tensor each) and the 2-bit export
 (row_alpha or grouped scales, fused projections).
@@ -11,7 +10,7 @@ import json
 import math
 import mmap
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maple.kernels._library import KernelError
-from maple.kernels.native import EmbeddingWeights, Floats, LayerWeights, ModelShape, ModelWeights
+from maple.kernels.native import EmbeddingWeights, Floats, ModelShape
 from maple.kernels.packing import (
     BLOCK_ROWS,
     Kind,
@@ -270,22 +269,6 @@ class Reader:
             got = f"{source.count} x {source.rows} x {source.cols}"
             raise KernelError(f"{source.tensor.name}: {got} where {count} x {rows} x {cols} was expected")
 
-    def layer(self, index: int) -> LayerWeights:
-        """Everything of one layer."""
-        prefix, qk = f"model.layers.{index}.", self.shape.qk_norm
-        attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
-        return LayerWeights(
-            attention_norm=self.floats(f"{prefix}input_layernorm.weight"),
-            mlp_norm=self.floats(f"{prefix}post_attention_layernorm.weight"),
-            q_norm=self.floats(f"{attention}q_norm.weight") if qk else None,
-            k_norm=self.floats(f"{attention}k_norm.weight") if qk else None,
-            qkv=self.qkv(attention),
-            output=self.output(attention),
-            router=self.dense(self.tensor(f"{mlp}gate.weight"), self.shape.experts, "auto"),
-            gate_up=self.gate_up(mlp),
-            down=self.down(mlp),
-        )
-
     # -- embeddings and head
 
     def dense(self, tensor: StoredTensor, rows: int, dtype: HeadDtype) -> PackedMatrix:
@@ -315,32 +298,3 @@ class Reader:
         stem = tensor.name.removesuffix("weight")
         scales, biases = (self.tensor(f"{stem}{part}").data for part in ("scales", "biases"))
         return EmbeddingWeights(kind=Kind.AFFINE4, data=tensor.data, scales=scales, biases=biases)
-
-
-def read_checkpoint(
-    folder: pathlib.Path,
-    *,
-    threads: int = 1,
-    head_dtype: HeadDtype = "auto",
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[ModelShape, ModelWeights]:
-    """Read and pack a checkpoint; `progress(done, layers)` is called after each layer, in the calling thread.
-
-    Source pages are given back layer by layer, so that memory grows by the packed weights only. Raises
-    KernelError for a tensor that is missing, of another shape, or not ternary (with its name or row).
-    """
-    shape = ModelShape.from_config(json.loads((folder / "config.json").read_text()))
-    tensors = StoredTensors(folder)
-    reader = Reader(tensors, shape, threads)
-    layers = []
-    for index in range(shape.layers):
-        layers.append(reader.layer(index))
-        tensors.release()
-        if progress is not None:
-            progress(index + 1, shape.layers)
-    head = reader.head(head_dtype)
-    tensors.release()
-    final_norm = reader.floats("model.norm.weight")
-    return shape, ModelWeights(
-        embedding=reader.embedding(), layers=tuple(layers), final_norm=final_norm, head=head
-    )

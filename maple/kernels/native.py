@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -52,36 +52,6 @@ class ModelShape:
     def layers(self) -> int:
         """Number of layers."""
         return len(self.full_layers)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ModelShape:
-        """From the fields of a config.json (either spelling of the RoPE parameters); KeyError names a missing
-        one.
-        """
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        partial = config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0))
-        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        layers = config["num_hidden_layers"]
-        kinds = config.get("layer_types") or [
-            "full_attention" if i % 4 == 3 else "sliding_attention" for i in range(layers)
-        ]
-        return cls(
-            hidden=config["hidden_size"],
-            heads=config["num_attention_heads"],
-            kv_heads=config["num_key_value_heads"],
-            head_dim=head_dim,
-            rotary_dim=int(head_dim * partial) // 2 * 2,
-            window=config["sliding_window"],
-            experts=config["num_experts"],
-            experts_per_token=config["num_experts_per_tok"],
-            expert_width=config["moe_intermediate_size"],
-            vocabulary=config["vocab_size"],
-            full_layers=tuple(kind == "full_attention" for kind in kinds[:layers]),
-            normalize_experts=config.get("norm_topk_prob", True),
-            qk_norm=config.get("use_qk_norm", True),
-            eps=config.get("rms_norm_eps", 1e-6),
-            rope_theta=config.get("rope_theta", rope.get("rope_theta", 10000.0)),
-        )
 
 
 @attrs.frozen(kw_only=True, eq=False)
