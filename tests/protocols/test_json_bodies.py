@@ -160,9 +160,9 @@ def test_a_duplicate_key_is_refused_at_any_depth(data: bytes) -> None:
 )
 def test_16_mib_of_spite_take_linear_time(data: bytes) -> None:
     """The worst bodies of the permitted size are refused in seconds; a quadratic step would take hours."""
-    began = time.perf_counter()
+    began = time.process_time()
     refusal(data)
-    assert time.perf_counter() - began < 30
+    assert time.process_time() - began < 30
 
 
 @pytest.mark.parametrize(
