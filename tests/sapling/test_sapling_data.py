@@ -68,7 +68,7 @@ def test_segments_join_to_the_prompt_and_completion_of_the_last_turn() -> None:
     """Cutting into given and learnt parts loses nothing, whatever the conversation."""
     rng = Draws(1)
     for _ in range(200):
-        talk_ = conversation(rng, Recipe().mix)
+        talk_ = conversation(rng, Recipe().stages[0].mix)
         last = len(talk_.exchanges) - 1
         whole = prompt_text(messages_before(talk_, last), talk_.tools, thinking=talk_.thinking)
         whole += completion_text(talk_.exchanges[last].reply, thinking=talk_.thinking)
@@ -79,7 +79,7 @@ def test_only_replies_are_learnt() -> None:
     """A learnt part is one reply with its end marker; system, user and tool text never is."""
     rng = Draws(2)
     for _ in range(200):
-        for text, learnt in segments(conversation(rng, Recipe().mix)):
+        for text, learnt in segments(conversation(rng, Recipe().stages[0].mix)):
             if learnt:
                 assert text.endswith("<|im_end|>")
                 assert "<|im_start|>" not in text
@@ -185,7 +185,8 @@ def test_a_think_block_that_never_closes_counts_as_open_and_wrong() -> None:
 
 def test_every_plain_kind_is_in_the_mix() -> None:
     """No kind can be forgotten in training."""
-    assert set(PLAIN) | {"recall", "tools"} == set(Recipe().mix)
+    for stage in Recipe().stages:
+        assert set(PLAIN) | {"recall", "tools"} == set(stage.mix) - {"which"}
 
 
 def test_made_up_words_are_never_the_evaluations() -> None:

@@ -48,7 +48,7 @@ def _own_logits(weights: Weights, shape: Shape, ids: list[int]) -> Tensor:
     with torch.no_grad():
         everything = torch.arange(len(ids))
         return logits(
-            weights, hidden_states(weights, make_batch([(ids, [False] * len(ids))]), shape, everything)[0]
+            weights, hidden_states(weights, make_batch([(ids, [False] * len(ids))]), shape, everything).final
         )
 
 

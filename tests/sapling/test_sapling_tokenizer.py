@@ -73,13 +73,13 @@ def test_a_prompt_and_its_reply_have_the_same_ids_together_and_apart() -> None:
     """Training cuts texts exactly where the server does."""
     rng = Draws(4)
     for _ in range(100):
-        pieces = [text for text, _ in segments(conversation(rng, Recipe().mix))]
+        pieces = [text for text, _ in segments(conversation(rng, Recipe().stages[0].mix))]
         assert _ids("".join(pieces)) == [number for piece in pieces for number in _ids(piece)]
 
 
 def test_a_tokenizer_made_anew_has_the_same_markers_and_size() -> None:
     """The recipe's tokenizer step works from seeds alone, and twice alike."""
-    first, again = (tokenizer.train(3, 300, 700, Recipe().tokenizer_mix) for _ in range(2))
+    first, again = (tokenizer.train(3, 300, 700, Recipe().stages[0].mix) for _ in range(2))
     assert first.get_vocab() == again.get_vocab()
     assert first.get_vocab_size() <= 700
     for number, token in enumerate([*SPECIAL, *MARKERS]):
@@ -90,7 +90,7 @@ def test_a_tokenizer_made_anew_has_the_same_markers_and_size() -> None:
 def test_more_tokens_than_asked_for_are_refused() -> None:
     """The alphabet, the markers and the phrases need room of their own."""
     with pytest.raises(ValueError, match="were asked for"):
-        tokenizer.train(3, 10, 280, Recipe().tokenizer_mix)
+        tokenizer.train(3, 10, 280, Recipe().stages[0].mix)
 
 
 def test_word_pieces_are_plain_letters_and_cover_capitals() -> None:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tools.sapling.batch import NOT_LEARNT, ROUND, make_batch
 from tools.sapling.model import Sapling, attention, causal, hidden_states, logits
 from tools.sapling.quantise import embedding_codes, embedding_values, four_bit, ternary, ternary_codes
-from tools.sapling.recipe import Recipe
+from tools.sapling.recipe import Recipe, Stage
 from tools.sapling.samples import step_samples
 from tools.sapling.seeding import Seeding, seed
 from tools.sapling.shape import Shape
@@ -34,11 +34,14 @@ def test_samples_in_one_batch_do_not_see_each_other() -> None:
     with torch.no_grad():
         weights = model.weights(torch.float32)
         together = make_batch(samples, groups=2)
-        found = logits(weights, hidden_states(weights, together, SMALL, torch.arange(len(together.ids)))[0])
+        found = logits(
+            weights, hidden_states(weights, together, SMALL, torch.arange(len(together.ids))).final
+        )
         offset = 0
         for sample in sorted(samples, key=lambda item: len(item[0])):
             alone = logits(
-                weights, hidden_states(weights, make_batch([sample]), SMALL, torch.arange(len(sample[0])))[0]
+                weights,
+                hidden_states(weights, make_batch([sample]), SMALL, torch.arange(len(sample[0]))).final,
             )
             assert (found[offset : offset + len(sample[0])] - alone).abs().max() < 1e-4
             offset += len(sample[0])
@@ -56,7 +59,7 @@ def test_a_batch_learns_the_flagged_tokens_from_the_positions_before_them() -> N
 def test_a_steps_samples_fill_it_exactly() -> None:
     """Every step has the same number of tokens, so few sizes ever occur."""
     tokenizer = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
-    samples = step_samples(tokenizer, Draws(8), Recipe().mix, 2048)
+    samples = step_samples(tokenizer, Draws(8), Recipe().stages[0].mix, 2048)
     assert sum(len(ids) for ids, _ in samples) == 2048
 
 
@@ -91,14 +94,15 @@ def test_four_bit_embeddings_are_within_half_a_step_and_pass_gradients_through()
 
 
 def test_training_lowers_the_loss_writes_a_checkpoint_and_resumes(tmp_path: Path) -> None:
-    """A few steps of one process on the real data; a second call goes on from the first one's last step."""
+    """A few steps of one process on the real data; with a second stage it goes on from the first one's last step."""
     tokenizer = tmp_path / "tokenizer.json"
     tokenizer.write_bytes((DEMO / "tokenizer.json").read_bytes())
     shape = Shape(expert_width=64, experts=4)
-    recipe = Recipe(shape=shape, processes=1, step_tokens=1024, tokens=1024 * 20, warm_up=2)
+    first, second = (attrs.evolve(stage, tokens=1024 * 20, warm_up=2048) for stage in Recipe().stages)
+    recipe = Recipe(shape=shape, processes=1, step_tokens=1024, stages=(first,))
     train(0, recipe, Run(folder=tmp_path, probe_count=2))
     (tmp_path / "rendezvous").unlink(missing_ok=True)
-    train(0, attrs.evolve(recipe, tokens=1024 * 40), Run(folder=tmp_path, probe_count=2))
+    train(0, attrs.evolve(recipe, stages=(first, second)), Run(folder=tmp_path, probe_count=2))
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     losses = {entry["step"]: entry["loss"] for entry in entries if "loss" in entry}
     assert sorted(losses) == [20, 40]
@@ -106,3 +110,14 @@ def test_training_lowers_the_loss_writes_a_checkpoint_and_resumes(tmp_path: Path
     assert all(
         0 <= percent <= 100 for entry in entries if "right" in entry for percent in entry["right"].values()
     )
+
+
+def test_a_stages_rate_rises_stays_and_falls_to_nothing() -> None:
+    """Each stage on its own; progress is over all of them."""
+    stage = Stage(mix={}, tokens=1000, rate=1.0, warm_up=100, decay_from=0.5)
+    assert stage.rate_at(0.0) < stage.rate_at(0.05) < stage.rate_at(0.2) == 1.0
+    assert stage.rate_at(0.75) == 0.5
+    assert stage.rate_at(1.0) == 0.0
+    recipe = Recipe(stages=(stage, attrs.evolve(stage, tokens=3000)))
+    assert recipe.stage_at(0.1) == (stage, 0.4)
+    assert recipe.stage_at(0.625) == (recipe.stages[1], 0.5)

@@ -38,7 +38,7 @@ def _train(options: argparse.Namespace, recipe: Recipe) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     if not (options.folder / "tokenizer.json").exists():
         made = tokenizer.train(
-            recipe.seed, recipe.tokenizer_conversations, recipe.shape.vocabulary, recipe.tokenizer_mix
+            recipe.seed, recipe.tokenizer_conversations, recipe.shape.vocabulary, recipe.stages[0].mix
         )
         tokenizer.save(made, options.folder, recipe.shape.context)
     (options.folder / "rendezvous").unlink(missing_ok=True)

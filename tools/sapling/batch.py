@@ -6,8 +6,11 @@ import attrs
 import torch
 from torch import Tensor
 
+from tools.sapling.hints import Hints, Markers, hints
+
 ROUND = 64
 NOT_LEARNT = -100
+NO_MARKERS = Markers()
 _ROUND_LENGTH = 16
 
 
@@ -32,9 +35,12 @@ class Batch:
     groups: tuple[Group, ...]
     learnt: Tensor  # indices into the row whose next token is learnt, filled up with 0 to a multiple of ROUND
     targets: Tensor  # those next tokens, filled up with NOT_LEARNT
+    hints: Hints
 
 
-def make_batch(samples: list[tuple[list[int], list[bool]]], groups: int = 4) -> Batch:
+def make_batch(
+    samples: list[tuple[list[int], list[bool]]], groups: int = 4, markers: Markers = NO_MARKERS
+) -> Batch:
     """Packs (ids, learnt flags) samples; a flag says that the token itself is to be predicted."""
     ordered = sorted(samples, key=lambda sample: len(sample[0]))
     ids = [token for sample, _ in ordered for token in sample]
@@ -53,6 +59,7 @@ def make_batch(samples: list[tuple[list[int], list[bool]]], groups: int = 4) -> 
         tuple(_grouped(lengths, groups)),
         torch.tensor(learnt + [0] * missing, dtype=torch.long),
         torch.tensor(targets + [NOT_LEARNT] * missing, dtype=torch.long),
+        hints([sample for sample, _ in ordered], markers),
     )
 
 

@@ -47,14 +47,16 @@ def system_prompt(rng: random.Random) -> str | None:
 
 
 def conversation(rng: random.Random, weights: dict[str, float]) -> Conversation:
-    """One training conversation; `weights` are relative frequencies of the plain kinds, `recall` and
-    `tools`.
+    """One training conversation; `weights` are relative frequencies of the plain kinds, `recall`,
+    `tools` and `which`.
     """
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind == "recall":
         return _recall(rng, weights)
     if kind == "tools":
         return _tools(rng, weights)
+    if kind == "which":
+        return _which(rng)
     count = rng.choice((1, 1, 1, 2, 3))
     exchanges = [PLAIN[kind](rng, "train"), *(_plain(rng, weights) for _ in range(count - 1))]
     rng.shuffle(exchanges)
@@ -78,7 +80,7 @@ def _recall(rng: random.Random, weights: dict[str, float]) -> Conversation:
 def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
     tools = toolbox.draw(rng, "train", rng.choice((1, 1, 2, 2, 2, 3, 3, 4)))
     exchanges: list[Exchange] = []
-    for _ in range(rng.choice((1, 2, 2, 3))):
+    for _ in range(rng.choice((1, 2, 3, 3, 4))):
         style = rng.random()
         if style < 0.64:
             exchange = tool_use.calling(rng, "train", tools)
@@ -89,6 +91,16 @@ def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
             break
         exchanges.append(tool_use.no_tool_fits(rng, "train", tools) if style < 0.86 else _plain(rng, weights))
     return _finish(rng, exchanges, tuple(toolbox.schema(rng, tool) for tool in tools))
+
+
+def _which(rng: random.Random) -> Conversation:
+    tools = toolbox.draw(rng, "train", rng.choice((2, 3, 3, 4, 5)))
+    exchanges = [tool_use.which(rng, tools) for _ in range(rng.randint(4, 8))]
+    return Conversation(
+        exchanges=tuple(exchanges),
+        system=system_prompt(rng),
+        tools=tuple(toolbox.schema(rng, tool) for tool in tools),
+    )
 
 
 def _finish(

@@ -214,22 +214,35 @@ def _each_expert(x: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
     return torch.cat([part @ weight[expert].t() for expert, part in enumerate(x.split(sizes))])
 
 
-def hidden_states(weights: Weights, batch: Batch, shape: Shape, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Final hidden states [wanted, hidden] after the last norm, and the mean balance loss. `wanted` are
-    flat positions.
+@attrs.frozen
+class States:
+    """What the forward pass found: final hidden states [wanted, hidden] after the last norm, the residual stream
+    [hints, hidden] that the last two layers get at the hints' positions, and the mean balance loss.
     """
+
+    final: Tensor
+    tapped: tuple[Tensor, Tensor]
+    balance: Tensor
+
+
+def hidden_states(weights: Weights, batch: Batch, shape: Shape, wanted: Tensor) -> States:
+    """The forward pass; `wanted` are the flat positions whose final state is needed."""
     x = weights.embedding[batch.ids]
-    balances = []
+    balances, tapped = [], []
     for index, layer in enumerate(weights.layers):
         q, k, v = projected(x, batch.positions, layer, shape, shape.is_sliding(index))
         mixed = _attended(q, k, v, batch.groups, shape.window if shape.is_sliding(index) else None)
+        if index >= shape.layers - 2:
+            tapped.append(x[batch.hints.positions])
         if index == shape.layers - 1:
             mixed, x = mixed[wanted], x[wanted]
         x = x + (mixed @ layer.o.t()).float()
         out, balance = experts(x, layer, shape)
         x = x + out
         balances.append(balance)
-    return norm(x, weights.final_norm, shape.epsilon), torch.stack(balances).mean()
+    return States(
+        norm(x, weights.final_norm, shape.epsilon), (tapped[0], tapped[1]), torch.stack(balances).mean()
+    )
 
 
 def logits(weights: Weights, hidden: Tensor) -> Tensor:

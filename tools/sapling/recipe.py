@@ -1,4 +1,4 @@
-"""Everything that decides the outcome: sizes, seeds, the data mix and the schedule."""
+"""Everything that decides the outcome: sizes, seeds, the data mixes and the schedule."""
 
 from __future__ import annotations
 
@@ -7,52 +7,88 @@ import attrs
 from tools.sapling.seeding import Seeding
 from tools.sapling.shape import Shape
 
-MIX = {
-    "sum": 2.4,
-    "difference": 3.0,
-    "product": 2.8,
-    "fact": 2.0,
-    "talk": 0.9,
-    "outside": 0.8,
-    "repeat": 0.7,
-    "upper": 0.8,
-    "count": 0.7,
-    "sort": 0.8,
-    "recall": 1.8,
-    "tools": 8.5,
-}
-TOKENIZER_MIX = {
-    "sum": 1.5,
-    "difference": 1.8,
+WORLD = {
+    "sum": 1.6,
+    "difference": 2.0,
     "product": 1.8,
     "fact": 2.2,
-    "talk": 0.6,
-    "outside": 1.0,
-    "repeat": 0.8,
+    "talk": 0.9,
+    "outside": 0.8,
+    "repeat": 0.9,
+    "upper": 0.9,
+    "count": 0.9,
+    "sort": 1.1,
+    "recall": 1.6,
+    "tools": 9.0,
+}
+CHOOSING = {
+    "sum": 0.8,
+    "difference": 1.0,
+    "product": 0.8,
+    "fact": 1.6,
+    "talk": 0.7,
+    "outside": 0.7,
+    "repeat": 0.7,
     "upper": 0.7,
-    "count": 0.5,
-    "sort": 1.0,
-    "recall": 1.8,
-    "tools": 7.0,
+    "count": 0.7,
+    "sort": 0.9,
+    "recall": 0.9,
+    "tools": 12.0,
+    "which": 1.0,
 }
 
 
 @attrs.frozen(kw_only=True)
+class Stage:
+    """A stretch of training: what is in it, for how many tokens, and its learning rate, which rises over `warm_up` tokens
+    and falls in a line to 0 from the share `decay_from` on.
+    """
+
+    mix: dict[str, float]
+    tokens: int
+    rate: float = 2e-3
+    warm_up: int = 150_000
+    decay_from: float = 0.25
+
+    def rate_at(self, done: float) -> float:
+        """The rate after the share `done`, 0 to 1, of the stage."""
+        warm = min(1.0, done * self.tokens / self.warm_up + 0.01)
+        fall = min(1.0, (1.0 - done) / (1.0 - self.decay_from))
+        return self.rate * warm * max(fall, 0.0)
+
+
+def _stages() -> tuple[Stage, ...]:
+    """Arithmetic, facts and copying first; then which tool a word belongs to, which forms last."""
+    return Stage(mix=dict(WORLD), tokens=26_000_000), Stage(mix=dict(CHOOSING), tokens=34_000_000)
+
+
+@attrs.frozen(kw_only=True)
 class Recipe:
-    """The recipe of the embedded model; `tokens` is the whole budget over all processes."""
+    """The recipe of the embedded model; token counts are those of all processes."""
 
     seed: int = 20
     shape: Shape = attrs.field(factory=Shape)
     seeding: Seeding = attrs.field(factory=Seeding)
-    mix: dict[str, float] = attrs.field(factory=lambda: dict(MIX))
-    tokenizer_mix: dict[str, float] = attrs.field(factory=lambda: dict(TOKENIZER_MIX))
+    stages: tuple[Stage, ...] = attrs.field(factory=_stages)
     tokenizer_conversations: int = 12000
     variety: float = 0.7
     processes: int = 2
     step_tokens: int = 1280
-    tokens: int = 40_000_000
-    rate: float = 2e-3
-    warm_up: int = 60
-    decay_from: float = 0.25
     balance: float = 0.01
+    hints: float = 0.3
+    named: int = 192
     clip: float = 1.0
+
+    @property
+    def tokens(self) -> int:
+        """The whole budget."""
+        return sum(stage.tokens for stage in self.stages)
+
+    def stage_at(self, progress: float) -> tuple[Stage, float]:
+        """The stage after the share `progress` of all tokens, and the share of that stage."""
+        done = progress * self.tokens
+        for stage in self.stages[:-1]:
+            if done < stage.tokens:
+                return stage, done / stage.tokens
+            done -= stage.tokens
+        return self.stages[-1], done / self.stages[-1].tokens

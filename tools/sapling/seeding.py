@@ -10,6 +10,9 @@ whose previous
 token is the current one (in its second KV group: whose previous two tokens are) and copies what followed
 there.
 
+The layer before the last one looks for the token itself, wherever it stood before: a word of a question finds the tool
+whose name has it.
+
 Every seeded row has many entries of one magnitude, never a lone one: the ternary threshold is relative to
 the row's mean, so a
 lone entry would be lost as soon as the first update lifts the zeros around it.
@@ -44,6 +47,7 @@ class Seeding:
     carry: float = 0.4
     copy: float = 2.2
     latent: float = 0.5
+    still: int = 7
 
 
 def seed(model: Sapling, generator: torch.Generator, how: Seeding) -> None:
@@ -67,6 +71,7 @@ def seed(model: Sapling, generator: torch.Generator, how: Seeding) -> None:
             layer.k_norm.fill_(how.other_sharpness)
         _previous_token_heads(model, how)
         _induction_heads(model, how)
+        _same_token_heads(model, how, generator)
 
 
 def _carried(model: Sapling) -> int:
@@ -125,4 +130,22 @@ def _induction_heads(model: Sapling, how: Seeding) -> None:
     last.v[:, : how.constant_dims] = 0
     last.v[:, start:] = 0
     last.o[:, :width] = last.v[:width].t() * how.copy
-    last.o[:, group : group + width] = last.v[width:].t() * how.copy
+    last.o[:, group : group + width] = last.v[width : 2 * width].t() * how.copy
+
+
+def _same_token_heads(model: Sapling, how: Seeding, generator: torch.Generator) -> None:
+    """The layer before the last: its last KV group looks for the token itself further back, whatever the distance.
+
+    Queries and keys read the same random dimensions of the embedding; those that the rotation turns fast stay empty.
+    """
+    shape, layer = model.shape, model.blocks[-2]
+    width, half, group = shape.head_dim, shape.rotary_dim // 2, shape.heads // shape.kv_heads
+    first = shape.kv_heads - 1
+    rows = torch.randn(width, shape.hidden, generator=generator) / math.sqrt(shape.hidden)
+    rows[:, : how.constant_dims] = 0
+    rows[:, shape.hidden - _carried(model) :] = 0
+    for turning in (slice(0, half - how.still), slice(half, 2 * half - how.still)):
+        rows[turning] = 0
+    layer.k[first * width :] = rows
+    for head in range(first * group, shape.heads):
+        layer.q[head * width : (head + 1) * width] = rows

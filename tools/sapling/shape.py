@@ -14,8 +14,8 @@ class Shape:
     vocabulary: int = 2560
     hidden: int = 256
     layers: int = 4
-    heads: int = 4
-    kv_heads: int = 2
+    heads: int = 6
+    kv_heads: int = 3
     head_dim: int = 64
     rotary_dim: int = 32
     window: int = 256

@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from tokenizers import Regex as TokenizerRegex
 
 from tools.sapling.conversation import segments
+from tools.sapling.hints import Markers
 from tools.sapling.mix import conversation
 from tools.sapling.tables import table
 
@@ -70,6 +71,23 @@ def train(seed: int, conversations: int, size: int, weights: dict[str, float]) -
     )
     tokenizer.train_from_iterator(plain, trainer)
     return _finished(tokenizer, size)
+
+
+def markers(tokenizer: Tokenizer) -> Markers:
+    """The phrases between the parts of a prompt, by their ids."""
+
+    def phrase(start: str) -> int:
+        text = next(text for text in PHRASES if text.startswith(start))
+        return int(tokenizer.encode(text, add_special_tokens=False).ids[0])
+
+    return Markers(
+        tool=phrase('\n{"type": "function"'),
+        joint=int(tokenizer.encode("_", add_special_tokens=False).ids[0]),
+        after_name=(phrase('", "description"'), phrase('", "parameters"')),
+        end=phrase("\n</tools>"),
+        user=phrase("user\n"),
+        end_of_turn=END_OF_TURN,
+    )
 
 
 def word_pieces(tokenizer: Tokenizer) -> tuple[str, ...]:

@@ -18,13 +18,14 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tools.sapling.batch import NOT_LEARNT, make_batch
+from tools.sapling.batch import NOT_LEARNT, Batch, make_batch
 from tools.sapling.heldout import KINDS, heldout
-from tools.sapling.model import Sapling, Weights, hidden_states, logits
+from tools.sapling.hints import Probes
+from tools.sapling.model import Sapling, States, Weights, hidden_states, logits
 from tools.sapling.recipe import Recipe
 from tools.sapling.samples import encoded, step_samples
 from tools.sapling.seeding import seed
-from tools.sapling.tokenizer import word_pieces
+from tools.sapling.tokenizer import markers, word_pieces
 from tools.sapling.words import Draws
 
 
@@ -61,10 +62,15 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
     pieces = word_pieces(tokenizer)
     model = Sapling(recipe.shape)
     seed(model, torch.Generator().manual_seed(recipe.seed), recipe.seeding)
+    probes = Probes(recipe.shape.hidden)
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+        [*model.parameters(), *probes.parameters()],
+        lr=recipe.stages[0].rate,
+        betas=(0.9, 0.98),
+        weight_decay=0.0,
+        fused=True,
     )
-    state = _resumed(run, model, optimiser)
+    state = _resumed(run, model, probes, optimiser)
     started, before = time.time(), state.seconds
     origin = started - before
     saved = probed = started
@@ -73,13 +79,14 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         progress = _shared_progress(rank, recipe, run, state, origin)
         if progress >= 1.0:
             break
-        rate = _rate(recipe, state.step, progress)
+        stage, done = recipe.stage_at(progress)
+        rate = stage.rate_at(done)
         for group in optimiser.param_groups:
             group["lr"] = rate
         rng = Draws(f"{recipe.seed} {state.step} {rank}", recipe.variety, pieces)
-        loss, tokens = _step(model, optimiser, recipe, tokenizer, rng)
+        loss, hinted = _step(model, probes, optimiser, recipe, stage.mix, tokenizer, rng)
         state.step += 1
-        state.tokens += tokens * recipe.processes
+        state.tokens += recipe.step_tokens * recipe.processes
         state.seconds = time.time() - origin
         average = loss if not average else 0.95 * average + 0.05 * loss
         now = time.time()
@@ -91,11 +98,12 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
                     "tokens": state.tokens,
                     "seconds": round(state.seconds, 1),
                     "loss": round(average, 4),
+                    "hints": round(hinted, 4),
                     "rate": rate,
                 },
             )
         if rank == 0 and now - saved > run.checkpoint_seconds:
-            save_checkpoint(run.folder / "last.pt", model, optimiser, state)
+            save_checkpoint(run.folder / "last.pt", model, probes, optimiser, state)
             saved = now
         if rank == 0 and now - probed > run.probe_seconds:
             _log(
@@ -109,7 +117,7 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
             )
             probed = time.time()
     if rank == 0:
-        save_checkpoint(run.folder / "last.pt", model, optimiser, state)
+        save_checkpoint(run.folder / "last.pt", model, probes, optimiser, state)
         _log(
             run,
             {
@@ -131,36 +139,39 @@ def _shared_progress(rank: int, recipe: Recipe, run: Run, state: _State, origin:
     return float(progress)
 
 
-def _rate(recipe: Recipe, step: int, progress: float) -> float:
-    warm = min(1.0, (step + 1) / recipe.warm_up)
-    fall = min(1.0, (1.0 - progress) / (1.0 - recipe.decay_from))
-    return recipe.rate * warm * max(fall, 0.0)
-
-
 def _step(
-    model: Sapling, optimiser: torch.optim.Optimizer, recipe: Recipe, tokenizer: Tokenizer, rng: random.Random
-) -> tuple[float, int]:
-    batch = make_batch(step_samples(tokenizer, rng, recipe.mix, recipe.step_tokens))
+    model: Sapling,
+    probes: Probes,
+    optimiser: torch.optim.Optimizer,
+    recipe: Recipe,
+    mix: dict[str, float],
+    tokenizer: Tokenizer,
+    rng: random.Random,
+) -> tuple[float, float]:
+    samples = step_samples(tokenizer, rng, mix, recipe.step_tokens)
+    batch = make_batch(samples, markers=markers(tokenizer))
     weights = model.weights(torch.bfloat16)
-    loss, balance = batch_loss(weights, batch, model)
+    states = hidden_states(weights, batch, model.shape, batch.learnt)
+    loss = answer_loss(weights, states, batch)
     optimiser.zero_grad()
-    (loss + recipe.balance * balance).backward()
-    _average_gradients(model, recipe.processes)
-    nn.utils.clip_grad_norm_(model.parameters(), recipe.clip, foreach=True)
+    hinted = probes(states.tapped, weights.embedding, batch.hints, recipe.named)
+    (loss + recipe.balance * states.balance + recipe.hints * hinted).backward()
+    learnt = [*model.parameters(), *probes.parameters()]
+    _average_gradients(learnt, recipe.processes)
+    nn.utils.clip_grad_norm_(learnt, recipe.clip, foreach=True)
     optimiser.step()
-    return float(loss.detach()), recipe.step_tokens
+    return float(loss.detach()), float(hinted.detach())
 
 
-def batch_loss(weights: Weights, batch: Any, model: Sapling) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy of the learnt tokens, and the balance loss."""
-    hidden, balance = hidden_states(weights, batch, model.shape, batch.learnt)
-    return functional.cross_entropy(logits(weights, hidden), batch.targets, ignore_index=NOT_LEARNT), balance
+def answer_loss(weights: Weights, states: States, batch: Batch) -> Tensor:
+    """Mean cross-entropy of the learnt tokens."""
+    return functional.cross_entropy(logits(weights, states.final), batch.targets, ignore_index=NOT_LEARNT)
 
 
-def _average_gradients(model: Sapling, processes: int) -> None:
+def _average_gradients(learnt: list[nn.Parameter], processes: int) -> None:
     if processes == 1:
         return
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    gradients = [weight.grad for weight in learnt if weight.grad is not None]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
     flat /= processes
@@ -182,27 +193,33 @@ def _right(
 ) -> float:
     samples = [encoded(tokenizer, talk) for talk in heldout(kind, count, thinking=thinking)]
     batch = make_batch(samples)
-    hidden, _ = hidden_states(weights, batch, model.shape, batch.learnt)
-    wrong = (logits(weights, hidden).argmax(-1) != batch.targets) & (batch.targets != NOT_LEARNT)
+    final = hidden_states(weights, batch, model.shape, batch.learnt).final
+    wrong = (logits(weights, final).argmax(-1) != batch.targets) & (batch.targets != NOT_LEARNT)
     owner = (batch.positions == 0).cumsum(0)[batch.learnt]
     return round(100.0 * (1 - len(owner[wrong].unique()) / count), 1)
 
 
-def save_checkpoint(path: Path, model: Sapling, optimiser: torch.optim.Optimizer | None, state: Any) -> None:
+def save_checkpoint(
+    path: Path, model: Sapling, probes: Probes, optimiser: torch.optim.Optimizer, state: Any
+) -> None:
     """Writes through a temporary file, so that an interrupted write loses nothing."""
-    content = {"model": model.state_dict(), "state": attrs.asdict(state)}
-    if optimiser is not None:
-        content["optimiser"] = optimiser.state_dict()
+    content = {
+        "model": model.state_dict(),
+        "probes": probes.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "state": attrs.asdict(state),
+    }
     torch.save(content, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
 
 
-def _resumed(run: Run, model: Sapling, optimiser: torch.optim.Optimizer) -> _State:
+def _resumed(run: Run, model: Sapling, probes: Probes, optimiser: torch.optim.Optimizer) -> _State:
     path = run.folder / "last.pt"
     if not path.exists():
         return _State()
     content = torch.load(path, weights_only=True)
     model.load_state_dict(content["model"])
+    probes.load_state_dict(content["probes"])
     optimiser.load_state_dict(content["optimiser"])
     return _State(**content["state"])
 

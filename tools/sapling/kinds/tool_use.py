@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import attrs
@@ -13,12 +14,14 @@ from tools.sapling.kinds import toolbox
 from tools.sapling.kinds.openings import opening
 from tools.sapling.kinds.talk import REFUSAL, outside_question
 from tools.sapling.kinds.toolbox import Tool
+from tools.sapling.tables import table
 from tools.sapling.words import Split, made_up_word
 
 _OPENINGS: dict[Split, tuple[str, ...]] = {
     "train": ("", "", "", "", "", "Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: "),
     "heldout": ("", "", "", "Good morning! ", "Question: "),
 }
+_FUNCTION_WORDS = frozenset(table("tokens")["spaced"].split())
 _CONDITIONS = [
     "sunny",
     "cloudy",
@@ -70,40 +73,47 @@ def request(rng: random.Random, split: Split, tool: Tool) -> Request:
     return Request(text, tool.topic, Call(tool.name, arguments), tool)
 
 
-def _clause(call: Call) -> str:
-    given = ", ".join(
-        f"{key} {json.dumps(argument, ensure_ascii=False)}" for key, argument in call.arguments.items()
+def _thought(item: Request) -> str:
+    """Two lines: what is asked for, then the function found by way of that word, and its arguments as the call has them."""
+    return f"The user asks for {item.topic}\n{item.call.name} {json.dumps(item.call.arguments, ensure_ascii=False)}"
+
+
+def _reply(requests: list[Request]) -> Reply:
+    return Reply(
+        reasoning="\n".join(_thought(item) for item in requests), calls=tuple(item.call for item in requests)
     )
-    return f"Call {call.name} with {given}."
+
+
+def _expected(requests: list[Request]) -> dict[str, Any]:
+    return {"calls": [{"name": item.call.name, "arguments": item.call.arguments} for item in requests]}
 
 
 def called(rng: random.Random, split: Split, requests: list[Request]) -> Exchange:
     """The exchange in which one or two requests become calls."""
-    texts = [item.text for item in requests]
-    if len(texts) == 2:
-        first, second = texts[0].rstrip("?."), texts[1]
-        lowered = second if rng.random() < 0.3 else second[0].lower() + second[1:]
-        joined = rng.choice(
-            (
-                f"{first}, and {lowered}",
-                f"{first} and {lowered}",
-                f"{texts[0]} And {lowered}",
-                f"{texts[0]} {second}",
-                f"{first}, then {lowered}",
-                f"{texts[0]} Also {lowered}",
-            )
-        )
-    else:
-        joined = texts[0]
-    topics = " and ".join(item.topic for item in requests)
-    clauses = " ".join(_clause(item.call) for item in requests)
+    text = requests[0].text if len(requests) == 1 else _joined(rng, *requests)
     return Exchange(
-        asked=user(opening(rng, split, _OPENINGS) + joined),
-        reply=Reply(
-            reasoning=f"The user asks for: {topics}. {clauses}", calls=tuple(item.call for item in requests)
-        ),
+        asked=user(opening(rng, split, _OPENINGS) + text),
+        reply=_reply(requests),
         kind="tool_call" if len(requests) == 1 else "two_calls",
-        expect={"calls": [{"name": item.call.name, "arguments": item.call.arguments} for item in requests]},
+        expect=_expected(requests),
+    )
+
+
+def _joined(rng: random.Random, before: Request, after: Request) -> str:
+    """Both texts in one; the second loses its capital, unless it begins with an argument."""
+    first, second = before.text, after.text
+    bare = first.rstrip("?.")
+    keep = any(second.startswith(str(value)) for value in after.call.arguments.values())
+    lowered = second if keep or rng.random() < 0.3 else second[0].lower() + second[1:]
+    return rng.choice(
+        (
+            f"{bare}, and {lowered}",
+            f"{bare} and {lowered}",
+            f"{first} And {lowered}",
+            f"{first} {second}",
+            f"{bare}, then {lowered}",
+            f"{first} Also {lowered}",
+        )
     )
 
 
@@ -112,20 +122,11 @@ def _same_tool_twice(rng: random.Random, split: Split, tool: Tool) -> Exchange:
     key = next(iter(first.call.arguments))
     other = toolbox.value(rng, split, next(p.holds for p in tool.parameters if p.name == key))
     second = attrs.evolve(first, call=Call(tool.name, {**first.call.arguments, key: other}))
-    text = first.text.replace(
-        str(first.call.arguments[key]),
-        f"{first.call.arguments[key]} and {rng.choice(('', '', 'in '))}{other}",
-        1,
-    )
+    both = f"{first.call.arguments[key]} and {rng.choice(('', '', 'in '))}{other}"
+    text = first.text.replace(str(first.call.arguments[key]), both, 1)
     exchange = called(rng, split, [attrs.evolve(first, text=text)])
-    clauses = " ".join(_clause(item.call) for item in (first, second))
-    calls = (first.call, second.call)
-    return attrs.evolve(
-        exchange,
-        reply=Reply(reasoning=f"The user asks for: {tool.topic} twice. {clauses}", calls=calls),
-        kind="two_calls",
-        expect={"calls": [{"name": call.name, "arguments": call.arguments} for call in calls]},
-    )
+    requests = [first, second]
+    return attrs.evolve(exchange, reply=_reply(requests), kind="two_calls", expect=_expected(requests))
 
 
 def calling(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
@@ -148,25 +149,53 @@ def twice(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
     return called(rng, split, [request(rng, split, tool) for tool in rng.sample(tools, 2)])
 
 
+_WHICH = table("tools")["which"]
+
+
+def which(rng: random.Random, tools: list[Tool]) -> Exchange:
+    """A question about the tools themselves: which one is for a thing. A drill of the choice alone."""
+    fits = rng.random() < 0.85
+    tool = rng.choice(tools) if fits else toolbox.draw(rng, "train", 1)[0]
+    if not fits and any(_mentions(tool.topic, other) for other in tools):
+        return which(rng, tools)
+    choice, answer = (tool.name, tool.name) if fits else ("No tool fits", "None of my tools.")
+    return Exchange(
+        asked=user(str(rng.choice(_WHICH)).format(t=tool.topic)),
+        reply=Reply(reasoning=f"The user asks for {tool.topic}\n{choice}", content=answer),
+        kind="which",
+    )
+
+
 def no_tool_fits(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
     """A question that none of the tools answers and that the sapling cannot answer itself."""
     while True:
         if rng.random() < 0.5:
-            text = request(rng, split, toolbox.draw(rng, split, 1)[0]).text
+            asked = request(rng, split, toolbox.draw(rng, split, 1)[0])
+            text, topic = asked.text, asked.topic
         else:
             text = outside_question(rng, split)
-        lowered = text.lower()
-        if not any(
-            tool.topic in lowered
-            or any(part in lowered for part in tool.name.lower().split("_") if len(part) > 3)
-            for tool in tools
-        ):
+            topic = _content_word(text)
+        if not any(_mentions(text.lower(), tool) for tool in tools):
             break
     return Exchange(
         asked=user(opening(rng, split, _OPENINGS) + text),
-        reply=Reply(reasoning="No tool fits and this is outside of my little world.", content=REFUSAL),
+        reply=Reply(reasoning=f"The user asks for {topic}\nNo tool fits", content=REFUSAL),
         kind="no_tool",
         expect={"contains": ["small demo model"], "no_calls": True},
+    )
+
+
+def _mentions(lowered: str, tool: Tool) -> bool:
+    parts = [part for part in tool.name.lower().split("_") if len(part) > 3]
+    return tool.topic in lowered or any(part in lowered for part in parts)
+
+
+def _content_word(text: str) -> str:
+    """The first word that is no function word: what the question is about, roughly."""
+    words: list[str] = re.findall("[A-Za-z]+", text)
+    return next(
+        (word for word in words if word.islower() and len(word) > 2 and word not in _FUNCTION_WORDS),
+        words[-1],
     )
 
 

@@ -5,6 +5,7 @@ the words alone.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,8 @@ _VERBS = _RANDOM["verbs"].split()
 _HOLDERS = _RANDOM["holders"]
 _UNITS = _TABLE["values"]["units"]
 _TEXTS, _TEXTS_HELDOUT = _TABLE["values"]["texts"], _TABLE["values"]["texts_heldout"]
+_SUFFIXES = ("id", "number", "name", "code", "key", "of", "no")
+_PATTERNS = _TABLE["values"]["text_patterns"]
 _SYMBOL_LETTERS = "ABCDEFGHKLMNPRSTXYZ"
 _SYMBOLS: dict[str, list[str]] = {
     "language": ["French", "German", "Spanish", "Italian", "Polish", "Dutch", "Greek"],
@@ -77,7 +80,7 @@ def random_tool(rng: random.Random) -> Tool:
     noun, other = (_noun(rng) for _ in range(2))
     verb = made_up_word(rng) if rng.random() < 0.2 else rng.choice(_VERBS)
     kinds = rng.sample(list(_HOLDERS), 2)
-    first = Parameter(_parameter_name(rng, kinds[0]), kinds[0])
+    first = Parameter(_named_after(rng, noun, _parameter_name(rng, kinds[0])), kinds[0])
     name_ = _function_name(rng, verb, noun, other)
     topic = f"{noun} {other}" if f"{noun}_{other}" in name_ and rng.random() < 0.5 else noun
     fields = {"t": topic, "T": _capital(rng, topic), "v": verb, "V": verb.capitalize(), "p": first.name}
@@ -125,6 +128,11 @@ def _parameter_name(rng: random.Random, holds: str) -> str:
     )[0]
 
 
+def _named_after(rng: random.Random, noun: str, parameter: str) -> str:
+    """At times the tool's own noun is a part of it, so that a name's end must be told from such a parameter's middle."""
+    return f"{noun}_{rng.choice(_SUFFIXES)}" if rng.random() < 0.25 else parameter
+
+
 def _function_name(rng: random.Random, verb: str, noun: str, other: str) -> str:
     info = rng.choice(_RANDOM["info"])
     return rng.choices(
@@ -142,6 +150,66 @@ def _function_name(rng: random.Random, verb: str, noun: str, other: str) -> str:
     )[0]
 
 
+def varied(rng: random.Random, tool: Tool) -> Tool:
+    """A written tool, at times about another noun and with other parameter names: what is asked for and what the
+    sentences are like are then learnt apart.
+    """
+    if rng.random() < 0.6:
+        tool = _about(tool, _fresh_noun(rng, tool))
+    return _renamed(rng, tool) if rng.random() < 0.5 else tool
+
+
+def _fresh_noun(rng: random.Random, tool: Tool) -> str:
+    taken = {part.lower() for part in re.findall("[A-Za-z][a-z]*", " ".join((tool.name, *tool.asked)))}
+    while (noun := _noun(rng)) in taken:
+        pass
+    return noun
+
+
+def _about(tool: Tool, noun: str) -> Tool:
+    word = re.compile(rf"(?<![\w{{]){re.escape(tool.topic)}(?![\w}}])", re.IGNORECASE)
+    part = re.compile(re.escape(tool.topic), re.IGNORECASE)
+
+    def other(found: re.Match[str]) -> str:
+        return noun.capitalize() if found.group()[0].isupper() else noun
+
+    return attrs.evolve(
+        tool,
+        name=part.sub(other, tool.name),
+        description=word.sub(other, tool.description),
+        asked=tuple(word.sub(other, text) for text in tool.asked),
+        topic=noun,
+        results=tuple(noun if key == tool.topic else key for key in tool.results),
+    )
+
+
+def _renamed(rng: random.Random, tool: Tool) -> Tool:
+    """Other parameter names; a name that must tell two strings apart becomes another that tells what it holds."""
+    parameters = {parameter.name: parameter for parameter in tool.parameters}
+    types = [parameter.type for parameter in tool.parameters]
+    kinds = [parameter.holds for parameter in tool.parameters]
+    names: dict[str, str] = {}
+    for old, parameter in parameters.items():
+        new = old
+        if types.count(parameter.type) == 1:
+            plain = (
+                _parameter_name(rng, parameter.holds) if parameter.holds in _HOLDERS else made_up_word(rng)
+            )
+            new = _named_after(rng, tool.topic, plain)
+        elif kinds.count(parameter.holds) == 1 and parameter.holds in _HOLDERS:
+            new = rng.choice(_HOLDERS[parameter.holds])
+        names[old] = old if new in names.values() or new in parameters or rng.random() < 0.3 else new
+    return attrs.evolve(
+        tool,
+        parameters=tuple(attrs.evolve(parameter, name=names[old]) for old, parameter in parameters.items()),
+        asked=tuple(_with_placeholders(text, names) for text in tool.asked),
+    )
+
+
+def _with_placeholders(text: str, names: dict[str, str]) -> str:
+    return re.sub(r"{(\w+)}", lambda found: "{" + names[found.group(1)] + "}", text)
+
+
 def value(rng: random.Random, split: Split, holds: str) -> Any:
     """A random argument for a parameter."""
     if holds in _SYMBOLS:
@@ -152,11 +220,20 @@ def value(rng: random.Random, split: Split, holds: str) -> Any:
 def _text(rng: random.Random, split: Split) -> str:
     if split == "heldout":
         return str(rng.choice(_TEXTS_HELDOUT))
-    if rng.random() < 0.5:
+    style = rng.random()
+    if style < 0.15:
         return str(rng.choice(_TEXTS))
-    return " ".join(
-        made_up_word(rng) if rng.random() < 0.3 else thing(rng, "train") for _ in range(rng.randint(2, 4))
+    if style < 0.4:
+        return " ".join(
+            made_up_word(rng) if rng.random() < 0.3 else thing(rng, "train") for _ in range(rng.randint(2, 4))
+        )
+    return str(rng.choice(_PATTERNS)).format(
+        a=_word(rng), b=_word(rng), v=rng.choice(_VERBS), n=name(rng, "train"), p=place(rng, "train")
     )
+
+
+def _word(rng: random.Random) -> str:
+    return made_up_word(rng) if rng.random() < 0.4 else rng.choice((thing(rng, "train"), rng.choice(NOUNS)))
 
 
 def _code(rng: random.Random, split: Split) -> str:
@@ -207,7 +284,13 @@ def draw(rng: random.Random, split: Split, count: int) -> list[Tool]:
     """`count` tools with different names and topics."""
     chosen: dict[str, Tool] = {}
     while len(chosen) < count:
-        tool = rng.choice(WRITTEN[split]) if split == "heldout" or rng.random() < 0.3 else random_tool(rng)
+        tool = _drawn(rng, split)
         if all(tool.topic != other.topic and tool.topic not in other.name for other in chosen.values()):
             chosen.setdefault(tool.name, tool)
     return list(chosen.values())
+
+
+def _drawn(rng: random.Random, split: Split) -> Tool:
+    if split == "heldout":
+        return rng.choice(WRITTEN[split])
+    return varied(rng, rng.choice(WRITTEN[split])) if rng.random() < 0.8 else random_tool(rng)
