@@ -77,7 +77,7 @@ class TorchRunner:
     @property
     def kv_format(self) -> str:
         """What a snapshot's arrays hold."""
-        return f"maple-torch-1/{self._model.dtype}".replace("torch.", "")
+        return f"maple-torch-1/{self._model.kv_dtype}".replace("torch.", "")
 
     def open(
         self, owner: str, prompt_ids: Sequence[int], longest: int = 0
@@ -134,7 +134,7 @@ class TorchRunner:
     def _tensor(self, snapshot: KvSnapshot, name: str) -> torch.Tensor:
         config = self._model.config
         try:
-            data = torch.from_numpy(snapshot.arrays[name].copy()).view(self._model.dtype)
+            data = torch.from_numpy(snapshot.arrays[name].copy()).view(self._model.kv_dtype)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise SnapshotUnfit(f"{name} is missing or no tensor") from error
         heads, tokens = config.num_key_value_heads, data.shape[-2] if data.ndim == 3 else 0
@@ -165,4 +165,4 @@ def _token_bytes(loaded: LoadedModel) -> int:
     """Keys and values of one token in all layers."""
     config = loaded.config
     numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    return int(numbers * loaded.model.dtype.itemsize)
+    return int(numbers * loaded.model.kv_dtype.itemsize)

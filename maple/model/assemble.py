@@ -30,7 +30,7 @@ Matrices = TernaryTensor | torch.Tensor
 
 @attrs.frozen(kw_only=True)
 class Form:
-    """Where the model computes and in which dtype; whether compact weights stay compact.
+    """Where the model computes and with weights of which dtype; whether compact weights stay compact.
 
     `head_dtype` None keeps the head as it is stored.
     """
@@ -48,6 +48,9 @@ def assemble(config: MapleConfig, weights: Iterable[tuple[Slot, Weights]], form:
     builder = _Builder(model, form)
     for slot, tensor in weights:
         builder.place(slot, tensor)
+    if form.device.type == "cpu" and not form.packed and form.dtype != torch.float32:
+        # The grouped matmul rounds every product to 16 bits; a CPU computes in fp32 about as fast.
+        model.set_experts_implementation("eager")
     model.eval()
     return model
 

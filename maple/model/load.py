@@ -51,8 +51,8 @@ class LoadOptions:
 
     source: a folder, or a hub id with its revision.
     device: auto (an accelerator if there is one), cpu, cuda, cuda:N or mps.
-    dtype: of the activations: auto (float32 on the CPU, bfloat16 on accelerators), float32, bfloat16 or
-    float16.
+    dtype: of dense weights: auto (float32 on the CPU, bfloat16 on accelerators), float32, bfloat16 or
+    float16; with the latter two keys and values are float16. Activations between products are fp32.
     pack_experts: whether ternary weights stay at two bits and tables as stored: auto (on the CPU), true or
     false.
     head_dtype: of the output matrix: auto (as stored), bfloat16 or float32.

@@ -22,7 +22,9 @@ from maple.model.layers import (
     MapleRMSNorm,
     RotaryTables,
     add_residual,
+    kv_dtype,
     rotary_tables,
+    wide_linear,
 )
 from maple.model.routing import MapleRouter, clamped_swiglu, sum_of_experts
 
@@ -46,12 +48,12 @@ class MapleExperts(nn.Module):
         return clamped_swiglu(gate, up, self.limit)
 
     def run_expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        """One expert on [tokens, hidden]."""
-        gated = self._apply_gate(nn.functional.linear(x, self.gate_up_proj[expert]))
-        return nn.functional.linear(gated, self.down_proj[expert])
+        """One expert on [tokens, hidden], in fp32."""
+        gated = self._apply_gate(wide_linear(x, self.gate_up_proj[expert]))
+        return wide_linear(gated, self.down_proj[expert])
 
     def forward(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The eager form; [tokens, hidden] to the same shape."""
+        """The eager form; [tokens, hidden] to the same shape. It alone rounds nothing beside 16-bit weights."""
         return sum_of_experts(self.run_expert, x, experts, weights)
 
 
@@ -60,14 +62,23 @@ class MapleMoE(nn.Module):
 
     def __init__(self, config: MapleConfig) -> None:
         super().__init__()
+        self.config = config
         self.gate = MapleRouter(config)
         self.experts: nn.Module = MapleExperts(config)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, hidden] to the same shape."""
         rows = x.reshape(-1, x.shape[-1])
-        out: torch.Tensor = self.experts(rows, *self.gate(rows))
+        chosen = self.gate(rows)
+        out: torch.Tensor = self.experts(self._rounded(rows), *chosen)
         return out.view_as(x)
+
+    def _rounded(self, rows: torch.Tensor) -> torch.Tensor:
+        """What the experts are to read: most of Transformers' forms of them want the weights' dtype."""
+        if not isinstance(self.experts, MapleExperts):
+            return rows
+        widens = self.config._experts_implementation in ("eager", "grouped_mm")
+        return rows if widens else rows.to(self.experts.down_proj.dtype)
 
 
 class MapleDecoderLayer(nn.Module):
@@ -150,7 +161,7 @@ class MapleModel(MaplePreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> MoeModelOutputWithPast:
-        """Hidden states [batch, tokens, hidden] after the final norm.
+        """Hidden states, fp32 [batch, tokens, hidden], after the final norm.
 
         `position_ids` default to the cache's length and on; `attention_mask` is a padding mask [batch, keys],
         or a dict of ready masks by layer type.
@@ -159,7 +170,7 @@ class MapleModel(MaplePreTrainedModel):
             raise ValueError("pass input_ids or inputs_embeds, and not both")
         if cache is None and (self.config.use_cache if use_cache is None else use_cache):
             cache = new_cache(self.config)
-        x = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        x = (self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds).float()
         if position_ids is None:
             past = 0 if cache is None else cache.get_seq_length()
             position_ids = torch.arange(x.shape[1], device=x.device).unsqueeze(0) + past
@@ -194,6 +205,11 @@ class MapleForCausalLM(MaplePreTrainedModel, GenerationMixin):  # type: ignore[m
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the embedding module."""
         self.model.set_input_embeddings(value)
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        """What a cache of this model holds."""
+        return kv_dtype(self.dtype)
 
     def forward(
         self,

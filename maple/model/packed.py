@@ -72,8 +72,8 @@ class PackedLinear(_Holder):
         self.hold("matrix", matrix)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., in] to [..., out] in the dtype of x."""
-        return self.held("matrix").linear(x).to(x.dtype)
+        """[..., in] to fp32 [..., out]."""
+        return self.held("matrix").linear(x)
 
 
 class PackedExperts(_Holder):

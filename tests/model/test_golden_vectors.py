@@ -11,8 +11,8 @@ from maple.model import LoadedModel, MapleForCausalLM, new_cache
 
 SPELLINGS = ("bf16-stacked", "bf16-per-expert", "mlx-2bit")
 EXACT = 1e-3
-BF16 = 0.15
-BF16_WORST = 0.25
+BF16 = 0.15  # what is promised
+BF16_HALF_KV = 0.02  # what rounding nothing but keys and values, to half precision, leaves of it
 
 
 @pytest.fixture(scope="module", params=SPELLINGS)
@@ -39,6 +39,12 @@ def loaded(
     found = load_model(folder, cache_dir=cache)
     assert found.from_cache
     return found
+
+
+def in_full(loaded: LoadedModel, ids: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        logits: torch.Tensor = loaded.model(torch.tensor([ids]), use_cache=False).logits[0]
+    return logits
 
 
 def in_chunks(loaded: LoadedModel, ids: list[int], size: int) -> torch.Tensor:
@@ -69,8 +75,7 @@ def test_a_full_forward_agrees_with_the_reference(
     loaded: LoadedModel, spelling: str, golden: Any, prompt: int
 ) -> None:
     """Without any cache, every token's logits lie within 1e-3 of a float64 evaluation, in fp32."""
-    with torch.inference_mode():
-        logits = loaded.model(torch.tensor([golden.prompts[prompt]]), use_cache=False).logits[0]
+    logits = in_full(loaded, golden.prompts[prompt])
     assert logits.dtype == torch.float32
     assert (logits - golden.reference(spelling, prompt)).abs().max() <= EXACT
 
@@ -108,20 +113,68 @@ def test_what_is_kept_is_what_was_asked_for(loaded: LoadedModel, golden: Any) ->
     torch.testing.assert_close(last, every[:, -2:], atol=1e-4, rtol=0)
 
 
+@pytest.fixture(scope="module", params=["packed", "dense"])
+def coarse(
+    request: pytest.FixtureRequest,
+    spelling: str,
+    golden_folder: pathlib.Path,
+    load_model: Callable[..., LoadedModel],
+) -> LoadedModel:
+    """A spelling in bf16, with its 2-bit weights or with dense ones."""
+    pack = "true" if request.param == "packed" else "false"
+    return load_model(golden_folder / spelling, dtype="bfloat16", pack_experts=pack)
+
+
+@pytest.mark.parametrize("size", [None, 1, 7])
+def test_bf16_stays_within_its_bound(
+    coarse: LoadedModel, spelling: str, golden: Any, size: int | None
+) -> None:
+    """In bf16 every token of every prompt, however it is cut, is far within 0.15, the routing left alone.
+
+    Operands of all products in bf16 cost at most 0.11 where the reference's experts are kept. But its closest
+    scores are 0.0017 apart: left alone, five to seven of 476 choices turn, and the errors reach 2.6; keys and
+    values in bf16 alone turn two. So nothing but keys and values is rounded here, to half precision.
+    """
+    assert coarse.dtype.startswith("bfloat16")
+    for prompt, ids in enumerate(golden.prompts):
+        logits = in_full(coarse, ids) if size is None else in_chunks(coarse, ids, size)
+        assert logits.dtype == torch.float32
+        assert (logits - golden.reference(spelling, prompt)).abs().max() <= min(BF16, BF16_HALF_KV)
+
+
+def test_bf16_continues_as_the_reference(coarse: LoadedModel, spelling: str, golden: Any) -> None:
+    """The smallest margin of the handed continuation is 0.023, so bf16 chooses its tokens too."""
+    continuation = greedy(coarse, golden.prompts[golden.greedy_prompt], len(golden.greedy))
+    if spelling != "mlx-2bit":
+        assert continuation == golden.greedy
+    first = golden.reference(spelling, golden.greedy_prompt)[-1]
+    assert continuation[0] == int(first.argmax())
+
+
 class _Routing:
-    """Records the experts one model chooses, and makes another model choose the same."""
+    """Records the experts one model chooses, and how close the choice was; makes another choose the same."""
 
     def __init__(self) -> None:
         self.recorded: list[torch.Tensor] = []
+        self.margins: list[torch.Tensor] = []
         self.replayed: Iterator[torch.Tensor] = iter(())
+
+    def clear(self) -> None:
+        self.recorded.clear()
+        self.margins.clear()
 
     def record(self, model: MapleForCausalLM) -> None:
         for layer in model.model.layers:
-            layer.mlp.gate.register_forward_hook(lambda gate, args, out: self.recorded.append(out[0]))
+            layer.mlp.gate.register_forward_hook(self._record)
 
     def replay(self, model: MapleForCausalLM) -> None:
         for layer in model.model.layers:
             layer.mlp.gate.register_forward_hook(self._pinned)
+
+    def _record(self, gate: Any, args: tuple[torch.Tensor], out: tuple[torch.Tensor, torch.Tensor]) -> None:
+        scores = torch.nn.functional.linear(args[0].float(), gate.weight).sort(-1, descending=True).values
+        self.margins.append(scores[:, gate.top_k - 1] - scores[:, gate.top_k])
+        self.recorded.append(out[0].sort(-1).values)
 
     def _pinned(self, gate: Any, args: tuple[torch.Tensor], out: Any) -> tuple[torch.Tensor, torch.Tensor]:
         experts = next(self.replayed)
@@ -130,53 +183,62 @@ class _Routing:
         return experts, weights / weights.sum(-1, keepdim=True)
 
 
-@pytest.mark.parametrize("pack", ["true", "false"])
-def test_bf16_activations_stay_within_their_bound(
-    spelling: str, pack: str, golden: Any, golden_folder: pathlib.Path, load_model: Callable[..., LoadedModel]
-) -> None:
-    """In bf16 all but a few tokens are within 0.15 of the reference, and all within 0.25, given its routing.
+@pytest.fixture(params=["grouped_mm", "batched_mm"])
+def rounding(
+    request: pytest.FixtureRequest,
+    spelling: str,
+    golden_folder: pathlib.Path,
+    load_model: Callable[..., LoadedModel],
+) -> LoadedModel:
+    """A dense bf16 model whose experts' products an accelerator's kernels take from bf16 to bf16."""
+    loaded = load_model(golden_folder / spelling, dtype="bfloat16", pack_experts="false")
+    loaded.model.set_experts_implementation(request.param)
+    return loaded
 
-    Where two experts' scores differ by less than bf16 resolves (0.0017 at the closest here), bf16 may choose
-    the other one, and no bound on the logits can hold then; so the choice is taken from the exact model.
-    """
+
+def test_bf16_products_of_experts_stay_within_the_bound_given_the_routing(
+    rounding: LoadedModel,
+    spelling: str,
+    golden: Any,
+    golden_folder: pathlib.Path,
+    load_model: Callable[..., LoadedModel],
+) -> None:
+    """Where kernels round operands and products, every token is within 0.15 if the exact choice is kept."""
     exact = load_model(golden_folder / spelling)
-    coarse = load_model(golden_folder / spelling, dtype="bfloat16", pack_experts=pack)
-    assert coarse.dtype.startswith("bfloat16")
     routing = _Routing()
     routing.record(exact.model)
-    routing.replay(coarse.model)
-    worst: list[torch.Tensor] = []
+    routing.replay(rounding.model)
     for prompt, ids in enumerate(golden.prompts):
-        routing.recorded.clear()
-        with torch.inference_mode():
-            exact.model(torch.tensor([ids]), use_cache=False)
-            routing.replayed = iter(routing.recorded)
-            logits = coarse.model(torch.tensor([ids]), use_cache=False).logits[0]
-        assert logits.dtype == torch.float32
-        worst.append((logits - golden.reference(spelling, prompt)).abs().amax(-1))
-    errors = torch.cat(worst)
-    assert (errors > BF16).sum() <= 0.03 * len(errors)
-    assert errors.max() <= BF16_WORST
+        routing.clear()
+        in_full(exact, ids)
+        routing.replayed = iter(routing.recorded)
+        logits = in_full(rounding, ids)
+        assert (logits - golden.reference(spelling, prompt)).abs().max() <= BF16
 
 
-def test_bf16_chooses_other_experts_only_where_the_scores_are_close(
-    golden: Any, golden_folder: pathlib.Path, load_model: Callable[..., LoadedModel]
+def test_bf16_products_of_experts_turn_only_close_choices(
+    rounding: LoadedModel,
+    spelling: str,
+    golden: Any,
+    golden_folder: pathlib.Path,
+    load_model: Callable[..., LoadedModel],
 ) -> None:
-    """The first layer, whose input both models share up to rounding, differs only at near ties."""
-    exact = load_model(golden_folder / "bf16-stacked")
-    coarse = load_model(golden_folder / "bf16-stacked", dtype="bfloat16")
-    inputs: list[torch.Tensor] = []
-    gate = exact.model.model.layers[0].mlp.gate
-    gate.register_forward_hook(lambda gate, args, out: inputs.append(args[0]))
-    choices: list[torch.Tensor] = []
-    for loaded in (exact, coarse):
-        loaded.model.model.layers[0].mlp.gate.register_forward_hook(
-            lambda g, args, out: choices.append(out[0])
+    """The first layer in which a prompt's choices differ differs where two scores are nearly the same."""
+    exact = load_model(golden_folder / spelling)
+    routing, other = _Routing(), _Routing()
+    routing.record(exact.model)
+    other.record(rounding.model)
+    turned, tokens = 0, 0
+    for ids in golden.prompts:
+        routing.clear()
+        other.clear()
+        in_full(exact, ids)
+        in_full(rounding, ids)
+        differs = torch.stack(
+            [(a != b).any(-1) for a, b in zip(routing.recorded, other.recorded, strict=True)]
         )
-        with torch.inference_mode():
-            loaded.model(torch.tensor([golden.prompts[2]]), use_cache=False)
-    scores = torch.nn.functional.linear(inputs[0], gate.weight).sort(-1, descending=True).values
-    gaps = scores[:, 1] - scores[:, 2]
-    differs = (choices[0].sort(-1).values != choices[1].sort(-1).values).any(-1)
-    assert differs.sum() < len(differs) / 10
-    assert (gaps[differs] < 0.1).all()
+        turned += int(differs.any(0).sum())
+        tokens += len(ids)
+        layer = int(differs.any(-1).int().argmax())
+        assert (routing.margins[layer][differs[layer]] < 0.05).all()
+    assert turned < tokens / 10

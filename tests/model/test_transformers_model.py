@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from maple.model import LoadedModel, MapleConfig, MapleForCausalLM, new_cache, register
-from maple.model.layers import MapleRMSNorm, add_residual, rotary_tables, rotate
+from maple.model.layers import MapleRMSNorm, add_residual, narrowed, rotary_tables, rotate, wide_linear
 from maple.model.routing import MapleRouter, clamped_swiglu, sum_of_experts
 
 
@@ -258,6 +258,41 @@ def test_norm_and_residual_round_once() -> None:
     exact = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight.float()
     torch.testing.assert_close(norm(x), exact.bfloat16(), rtol=1e-7, atol=1e-7)
     assert torch.equal(add_residual(x, y), (wide + y).bfloat16())
+
+
+def test_narrowing_saturates() -> None:
+    """What half precision cannot hold becomes its largest number; fp32 passes as it is."""
+    x = torch.tensor([1e6, -1e6, 1 / 3, float("nan")])
+    narrow = narrowed(x, torch.float16)
+    assert narrow[:3].tolist() == [65504, -65504, x[2].half().item()]
+    assert narrow[3].isnan()
+    assert narrowed(x, torch.float32) is x
+
+
+@pytest.mark.parametrize("rows", [1, 512, 1300])
+def test_a_16_bit_matrix_multiplies_in_fp32(rows: int) -> None:
+    """However many blocks of rows there are, the product is that of the widened matrix, with gradients too."""
+    x, weight = torch.randn(2, 3, 8), torch.randn(rows, 8).bfloat16()
+    expected = x @ weight.float().T
+    with torch.inference_mode():
+        torch.testing.assert_close(wide_linear(x, weight), expected)
+    torch.testing.assert_close(wide_linear(x, weight.requires_grad_()), expected)
+
+
+@pytest.mark.parametrize("experts", ["grouped_mm", "batched_mm"])
+def test_what_an_accelerator_computes_has_dtypes_that_fit(golden_folder: pathlib.Path, experts: str) -> None:
+    """Off the CPU, in bf16, attention reads half precision, and all products find operands of one dtype."""
+    config = MapleConfig.from_pretrained(golden_folder / "bf16-stacked")
+    with torch.device("meta"):
+        model = MapleForCausalLM(config).to(torch.bfloat16).eval()
+    model.set_experts_implementation(experts)
+    cache = new_cache(config)
+    for tokens in (5, 1):
+        with torch.inference_mode():
+            ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+            logits = model(ids, cache=cache, use_cache=True).logits
+        assert (logits.dtype, logits.shape) == (torch.float32, (1, tokens, config.vocab_size))
+    assert cache.layers[0].keys.dtype == torch.float16
 
 
 def test_the_router_takes_the_best_of_all_experts_and_renormalises() -> None:
