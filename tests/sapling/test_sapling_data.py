@@ -26,7 +26,7 @@ from tools.sapling.conversation import (
 )
 from tools.sapling.grading import Answer, is_right, split_text
 from tools.sapling.heldout import KINDS, heldout
-from tools.sapling.kinds import arithmetic, facts, lists, recall, talk, toolbox
+from tools.sapling.kinds import arithmetic, facts, lists, recall, talk, tool_use, toolbox
 from tools.sapling.mix import PLAIN, conversation
 from tools.sapling.recipe import Recipe
 from tools.sapling.words import NAMES, PLACES, THINGS, Draws, made_up_name, made_up_word
@@ -206,3 +206,37 @@ def test_draws_of_one_seed_repeat() -> None:
 
 def _draws() -> Draws:
     return Draws("7 0", 0.5, ("ab", "cd"))
+
+
+def test_a_schema_of_any_style_states_the_same_function() -> None:
+    """Generators write other keys in another order; the name and the parameters are the tool's."""
+    rng = Draws(11)
+    orders = set()
+    for _ in range(200):
+        tool = toolbox.draw(rng, "train", 1)[0]
+        function = toolbox.schema(rng, tool, varied=True)["function"]
+        assert function["name"] == tool.name
+        assert list(function["parameters"]["properties"]) == [parameter.name for parameter in tool.parameters]
+        orders.add(next(iter(function["parameters"])))
+    assert orders == {"type", "properties"}
+
+
+def test_a_varied_tool_is_still_asked_for_by_its_topic_and_with_its_parameters() -> None:
+    """Another noun goes through name and sentences alike; every placeholder is a parameter's."""
+    rng = Draws(12)
+    for tool in toolbox.WRITTEN["train"]:
+        other = toolbox.varied(rng, tool)
+        names = {parameter.name for parameter in other.parameters}
+        assert len(names) == len(tool.parameters)
+        for text in other.asked:
+            assert set(re.findall(r"{(\w+)}", text)) <= names
+        voiced = [new for new, old in zip(other.asked, tool.asked, strict=True) if tool.topic in old.lower()]
+        assert all(other.topic in text.lower() for text in voiced)
+
+
+def test_which_tool_is_answered_by_a_name_or_by_none() -> None:
+    """The drill's reply is one of the tools' names, or that none fits."""
+    rng = Draws(13)
+    tools = toolbox.draw(rng, "train", 3)
+    answers = {tool_use.which(rng, tools).reply.content for _ in range(80)}
+    assert answers == {tool.name for tool in tools} | {"None of my tools."}

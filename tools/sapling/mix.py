@@ -82,15 +82,18 @@ def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
     exchanges: list[Exchange] = []
     for _ in range(rng.choice((1, 2, 3, 3, 4))):
         style = rng.random()
-        if style < 0.64:
+        if style < 0.62:
             exchange = tool_use.calling(rng, "train", tools)
             exchanges.append(exchange)
             if rng.random() < 0.5:
                 exchanges.append(tool_use.answered(rng, "train", exchange, tools))
                 continue
             break
-        exchanges.append(tool_use.no_tool_fits(rng, "train", tools) if style < 0.86 else _plain(rng, weights))
-    return _finish(rng, exchanges, tuple(toolbox.schema(rng, tool) for tool in tools))
+        if style < 0.82:
+            exchanges.append(tool_use.no_tool_fits(rng, "train", tools))
+        else:
+            exchanges.append(talk.small_talk(rng, "train") if style < 0.88 else _plain(rng, weights))
+    return _finish(rng, exchanges, tuple(toolbox.schema(rng, tool, varied=True) for tool in tools))
 
 
 def _which(rng: random.Random) -> Conversation:
@@ -99,7 +102,7 @@ def _which(rng: random.Random) -> Conversation:
     return Conversation(
         exchanges=tuple(exchanges),
         system=system_prompt(rng),
-        tools=tuple(toolbox.schema(rng, tool) for tool in tools),
+        tools=tuple(toolbox.schema(rng, tool, varied=True) for tool in tools),
     )
 
 

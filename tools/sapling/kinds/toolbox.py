@@ -257,8 +257,11 @@ _VALUES: dict[str, Callable[[random.Random, Split], Any]] = {
 }
 
 
-def schema(rng: random.Random, tool: Tool) -> dict[str, Any]:
-    """The tool as an OpenAI client sends it; details that clients leave out are left out at times."""
+def schema(rng: random.Random, tool: Tool, *, varied: bool = False) -> dict[str, Any]:
+    """The tool as an OpenAI client sends it; details that clients leave out are left out at times.
+
+    `varied` ones also have the keys and the order of keys that libraries' generators write.
+    """
     properties: dict[str, Any] = {}
     detailed = rng.random() < 0.3
     for parameter in tool.parameters:
@@ -277,7 +280,28 @@ def schema(rng: random.Random, tool: Tool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": parameters}
     if rng.random() < 0.05:
         del function["description"]
+    if varied and rng.random() < 0.3:
+        _generated(rng, function)
     return {"type": "function", "function": function}
+
+
+def _generated(rng: random.Random, function: dict[str, Any]) -> None:
+    """The function as a library makes it of a typed Python function: properties first, the type last, titles at times."""
+    plain = function["parameters"]
+    titled = rng.random() < 0.5
+    properties = {
+        name: {"title": name.replace("_", " ").title(), **entry} if titled else entry
+        for name, entry in plain["properties"].items()
+    }
+    parameters = {"properties": properties, "required": plain.get("required", list(properties))}
+    if titled:
+        parameters["title"] = f"{function['name']}_args"
+    parameters["type"] = "object"
+    if rng.random() < 0.5:
+        parameters["additionalProperties"] = False
+        if rng.random() < 0.5:
+            function["strict"] = True
+    function["parameters"] = parameters
 
 
 def draw(rng: random.Random, split: Split, count: int) -> list[Tool]:
