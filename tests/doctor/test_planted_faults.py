@@ -162,14 +162,15 @@ def test_no_torch_where_it_is_needed(
     """A Python in which all but torch is installed, and no kernels: nothing could serve."""
     site = tmp_path / "site"
     site.mkdir()
-    for folder in {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}:
-        for entry in pathlib.Path(folder).iterdir():
+    installed = {pathlib.Path(sysconfig.get_paths()[name]) for name in ("purelib", "platlib")}
+    for folder in installed:
+        for entry in folder.iterdir():
             if not entry.name.startswith(("torch", "functorch")):
                 (site / entry.name).symlink_to(entry)
-    roots = [
+    homes = {
         pathlib.Path(package.__file__ or "").parents[1] for package in (maple_plugins, maple_protocols, maple)
-    ]
-    path = os.pathsep.join(map(str, (no_kernels, site, *roots)))
+    }
+    path = os.pathsep.join(map(str, (no_kernels, site, *(homes - installed))))
     told = doctor(*DEMO, python=[sys.executable, "-S"], PYTHONPATH=path)
     assert told.code == 1
     assert told.one("torch") == ("BAD", "torch not installed", "pip install torch")
