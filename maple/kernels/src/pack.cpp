@@ -100,18 +100,21 @@ void fill_ternary(uint8_t* to, int cols) {
   std::fill(words, words + padded_columns(kTernary, cols), kZeros);
 }
 
-// Sixteen bf16 values to sixteen codes in our order; false unless each is 0 or of magnitude `alpha`.
-bool encode_ternary(const uint16_t* x, int n, uint16_t alpha, uint32_t* out) {
-  uint32_t word = 0;
-  bool good = true;
-  for (int k = 0; k < 16; ++k) {
-    const uint16_t bits = k < n ? x[k] : 0, magnitude = bits & 0x7fff;
-    good &= magnitude == 0 || magnitude == alpha;
-    const uint32_t code = magnitude == 0 ? 1u : (bits >> 15 ? 0u : 2u);
-    word |= code << (8 * (k & 3) + 2 * (k >> 2));
+// A row of bf16 values to codes, one a byte; false unless each is 0 or of magnitude `alpha`. Without a branch, so that the
+// compiler takes many values at once: packing then waits for the disk.
+bool encode_ternary(const uint16_t* x, int n, uint16_t alpha, uint8_t* codes) {
+  uint16_t wrong = 0;
+  for (int k = 0; k < n; ++k) {
+    const uint16_t magnitude = x[k] & 0x7fff, some = magnitude != 0, negative = x[k] >> 15;
+    wrong |= static_cast<uint16_t>(some & (magnitude != alpha));
+    codes[k] = static_cast<uint8_t>(1 + some - 2 * (some & negative));
   }
-  *out = word;
-  return good;
+  return !wrong;
+}
+
+// Sixteen codes to the word of our order: code 4p + b at bit 8b + 2p.
+uint32_t word_of(const uint8_t* codes) {
+  return word_at(codes, 0) | word_at(codes, 1) << 2 | word_at(codes, 2) << 4 | word_at(codes, 3) << 6;
 }
 
 }  // namespace
@@ -154,14 +157,14 @@ int maple_pack_ternary(const void* source, int32_t count, int32_t rows, int32_t 
     auto* scales = reinterpret_cast<float*>(to);
     auto* out = reinterpret_cast<uint32_t*>(to + 64);
     std::vector<uint16_t> values(static_cast<size_t>(cols));
+    std::vector<uint8_t> codes(static_cast<size_t>(padded_columns(kTernary, cols)), 1);
     for (int r = 0; r < kBlockRows && block * kBlockRows + r < rows; ++r) {
       const size_t row = static_cast<size_t>(m) * rows + block * kBlockRows + r;
       std::memcpy(values.data(), static_cast<const char*>(source) + row * cols * 2, static_cast<size_t>(cols) * 2);
       uint16_t largest = 0;
       for (int k = 0; k < cols; ++k) largest = std::max<uint16_t>(largest, values[k] & 0x7fff);
-      bool good = largest < 0x7f80;
-      for (int k = 0; k < cols; k += 16)
-        good &= encode_ternary(values.data() + k, std::min(16, cols - k), largest, out + k / 16 * kBlockRows + r);
+      const bool good = largest < 0x7f80 && encode_ternary(values.data(), cols, largest, codes.data());
+      for (int k = 0; k < cols; k += 16) out[k / 16 * kBlockRows + r] = word_of(codes.data() + k);
       scales[r] = bf16_at(&largest, 0);
       if (!good) problem.report(static_cast<int64_t>(row));
     }
