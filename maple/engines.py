@@ -17,6 +17,7 @@ from maple.engine.scripted import ScriptedEngine, scripted_served
 from maple.settings import Settings
 
 if TYPE_CHECKING:
+    from maple.engine.choose import Wishes
     from maple.engine.native_loader import KernelOptions
     from maple.engine.runner import Loader
     from maple.engine.session_files import SessionFiles
@@ -53,7 +54,7 @@ def session_files(settings: Settings) -> SessionFiles | None:
 def model_loader(settings: Settings) -> Loader:
     """The native kernels' loader, or torch's where they are missing or another device or type is wanted."""
     from maple.engine.cache import CacheLimits  # noqa: PLC0415 -- only where a model is wanted
-    from maple.engine.choose import Wishes, choose_loader  # noqa: PLC0415
+    from maple.engine.choose import choose_loader  # noqa: PLC0415
     from maple.engine.native_loader import native_loader  # noqa: PLC0415
     from maple.engine.runner import torch_loader  # noqa: PLC0415
 
@@ -70,8 +71,14 @@ def model_loader(settings: Settings) -> Loader:
     def native() -> Loader:
         return native_loader(native_source(settings), kernel_options(settings), otherwise=torch)
 
-    wishes = Wishes(device=settings.device, dtype=settings.dtype, pack_experts=settings.pack_experts)
-    return choose_loader(wishes, native=native, torch=torch)
+    return choose_loader(wishes(settings), native=native, torch=torch)
+
+
+def wishes(settings: Settings) -> Wishes:
+    """What the settings say about who computes."""
+    from maple.engine.choose import Wishes  # noqa: PLC0415 -- only where a model is wanted
+
+    return Wishes(device=settings.device, dtype=settings.dtype, pack_experts=settings.pack_experts)
 
 
 def native_source(settings: Settings) -> NativeSource:

@@ -8,7 +8,8 @@ import importlib.util
 import pathlib
 
 from maple.doctor.check import Check, Finding
-from maple.engine.choose import Choice, Wishes, choose
+from maple.engine.choose import Choice, choose
+from maple.engines import wishes
 from maple.kernels import KernelInfo, available
 from maple.settings import Settings
 
@@ -19,8 +20,7 @@ _BUILD = "install g++ or clang, then run python -m maple.kernels.build"
 
 
 def _choice(settings: Settings) -> Choice:
-    wishes = Wishes(device=settings.device, dtype=settings.dtype, pack_experts=settings.pack_experts)
-    return choose(wishes, available())
+    return choose(wishes(settings), available())
 
 
 class KernelCheck(Check):

@@ -15,9 +15,7 @@ from torch.nn import functional
 
 @attrs.frozen
 class Hints:
-    """Targets for the state before the last layer; `positions` [n] are flat ones: of the definitions' tokens, then of the
-    user's.
-    """
+    """Targets for the states before the last two layers; `positions` [n] are flat: the definitions' tokens, then the user's."""
 
     positions: Tensor
     owners: Tensor  # for tokens inside of tools' definitions: the first token of that tool's name
@@ -26,8 +24,8 @@ class Hints:
 
 @attrs.frozen
 class Markers:
-    """Tokens between the parts of a prompt: before a tool's name, between a name's words, right after one, after the last definition, before what a
-    user says, and the end of a turn.
+    """Tokens between the parts of a prompt: before a tool's name, between a name's words, right after a name, after the
+    last definition, before what a user says, and the end of a turn.
     """
 
     tool: int = -1
@@ -92,7 +90,7 @@ def _mentions(ids: list[int], offset: int, markers: Markers, found: _Found) -> N
 
 
 class Probes(nn.Module):
-    """What reads the hints off the state before the last layer."""
+    """What reads the hints off the states before the last two layers."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()

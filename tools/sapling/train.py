@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,7 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         "gloo", init_method=f"file://{run.folder}/rendezvous", rank=rank, world_size=recipe.processes
     )
     tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
-    pieces = word_pieces(tokenizer)
+    pieces, marks = word_pieces(tokenizer), markers(tokenizer)
     model = Sapling(recipe.shape)
     seed(model, torch.Generator().manual_seed(recipe.seed), recipe.seeding)
     probes = Probes(recipe.shape.hidden)
@@ -84,7 +83,8 @@ def train(rank: int, recipe: Recipe, run: Run) -> None:
         for group in optimiser.param_groups:
             group["lr"] = rate
         rng = Draws(f"{recipe.seed} {state.step} {rank}", recipe.variety, pieces)
-        loss, hinted = _step(model, probes, optimiser, recipe, stage.mix, tokenizer, rng)
+        samples = step_samples(tokenizer, rng, stage.mix, recipe.step_tokens)
+        loss, hinted = _step(model, probes, optimiser, recipe, make_batch(samples, markers=marks))
         state.step += 1
         state.tokens += recipe.step_tokens * recipe.processes
         state.seconds = time.time() - origin
@@ -144,12 +144,9 @@ def _step(
     probes: Probes,
     optimiser: torch.optim.Optimizer,
     recipe: Recipe,
-    mix: dict[str, float],
-    tokenizer: Tokenizer,
-    rng: random.Random,
+    batch: Batch,
 ) -> tuple[float, float]:
-    samples = step_samples(tokenizer, rng, mix, recipe.step_tokens)
-    batch = make_batch(samples, markers=markers(tokenizer))
+    """Learns one batch; the losses of the answers and of the hints."""
     weights = model.weights(torch.bfloat16)
     states = hidden_states(weights, batch, model.shape, batch.learnt)
     loss = answer_loss(weights, states, batch)
