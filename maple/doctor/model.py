@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import pathlib
 import shutil
@@ -11,7 +10,7 @@ import sys
 import attrs
 
 from maple.doctor.check import Check, Finding
-from maple.doctor.writable import existing, write_fault
+from maple.doctor.writable import write_fault
 from maple.engine.memory import available_bytes, total_bytes
 from maple.engine.script import read_script
 from maple.engines import model_source
@@ -19,6 +18,7 @@ from maple.errors import MapleError
 from maple.kernels import KernelError, Unavailable, available
 from maple.model.checkpoint import Checkpoint
 from maple.model.describe import read_fields
+from maple.model.disk import existing
 from maple.model.errors import LoadError
 from maple.model.fields import PlainConfig
 from maple.native.packfile import Pack, is_pack
@@ -53,24 +53,16 @@ def locate(settings: Settings) -> pathlib.Path | None:
     path = pathlib.Path(source).expanduser()
     if path.exists():
         return path
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 -- a folder need not wait for it
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 -- a folder need not wait for it
 
-    from maple.model.hub import UNWANTED, WANTED  # noqa: PLC0415
+    from maple.model.hub import cached  # noqa: PLC0415
 
     try:
-        found = snapshot_download(
-            source,
-            revision=settings.revision,
-            allow_patterns=list(WANTED),
-            ignore_patterns=list(UNWANTED),
-            local_files_only=True,
-        )
+        return cached(source, settings.revision)
     except OSError:  # not in the cache, or no cache that can be read
         return None
     except HFValidationError:
         return path  # no hub id, so a folder was meant
-    return pathlib.Path(found)
 
 
 def weights_of(settings: Settings) -> Weights:
@@ -159,13 +151,15 @@ class HubCheck(Check):
         """Bytes of the files that the server would fetch."""
         from huggingface_hub import HfApi  # noqa: PLC0415
 
+        from maple.model.hub import is_wanted  # noqa: PLC0415
+
         info = HfApi().model_info(
             str(model_source(self.settings)),
             revision=self.settings.revision,
             timeout=_HUB_SECONDS,
             files_metadata=True,
         )
-        return sum(file.size or 0 for file in info.siblings or () if _is_fetched(file.rfilename))
+        return sum(file.size or 0 for file in info.siblings or () if is_wanted(file.rfilename))
 
     def _room(self, size: int) -> Finding:
         from huggingface_hub import constants  # noqa: PLC0415
@@ -200,14 +194,6 @@ class HubCheck(Check):
                 return Finding(level="bad", text=text, advice=advice)
         text = f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})"
         return Finding(level="bad", text=text, advice=f"check HTTPS_PROXY and HF_ENDPOINT, {elsewhere}")
-
-
-def _is_fetched(name: str) -> bool:
-    """Whether the server would fetch a file of that name."""
-    from maple.model.hub import UNWANTED, WANTED  # noqa: PLC0415
-
-    wanted, unwanted = (any(fnmatch.fnmatch(name, each) for each in which) for which in (WANTED, UNWANTED))
-    return wanted and not unwanted
 
 
 class MemoryCheck(Check):

@@ -8,8 +8,9 @@ import sqlite3
 
 from maple.doctor.check import Check, Finding
 from maple.doctor.model import weights_of
-from maple.doctor.writable import existing, write_fault
+from maple.doctor.writable import write_fault
 from maple.engines import cache_folder
+from maple.model.disk import existing
 from maple.store import APPLICATION_ID, SCHEME
 
 __all__ = ["CacheCheck", "SessionCheck", "StoreCheck"]

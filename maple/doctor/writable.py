@@ -5,12 +5,9 @@ from __future__ import annotations
 import pathlib
 import tempfile
 
-__all__ = ["existing", "write_fault"]
+from maple.model.disk import existing
 
-
-def existing(folder: pathlib.Path) -> pathlib.Path:
-    """The folder, or the nearest one above it that is there."""
-    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
+__all__ = ["write_fault"]
 
 
 def write_fault(folder: pathlib.Path) -> str:

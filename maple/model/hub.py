@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import pathlib
 import re
 import shutil
@@ -22,9 +23,10 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
+from maple.model.disk import existing
 from maple.model.errors import LoadCancelled, LoadError
 
-__all__ = ["locate"]
+__all__ = ["cached", "is_wanted", "locate"]
 
 FLOAT_CHECKPOINT = "deepgrove/maple-preview"
 TWO_BIT_CHECKPOINT = "deepgrove/maple-preview-2bit-mlx"
@@ -69,6 +71,24 @@ def locate(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib
         raise LoadError(_reason(source, revision, e)) from e
 
 
+def cached(source: str, revision: str) -> pathlib.Path:
+    """The folder of a hub id in the hub's cache; nobody is asked. Raises what the client raises."""
+    found = snapshot_download(
+        source,
+        revision=revision,
+        allow_patterns=list(WANTED),
+        ignore_patterns=list(UNWANTED),
+        local_files_only=True,
+    )
+    return pathlib.Path(found)
+
+
+def is_wanted(name: str) -> bool:
+    """Whether a repository's file of that name is fetched."""
+    wanted, unwanted = (any(fnmatch.fnmatch(name, each) for each in which) for which in (WANTED, UNWANTED))
+    return wanted and not unwanted
+
+
 def _reason(source: str, revision: str, error: Exception) -> str:
     match error:
         case GatedRepoError():
@@ -104,18 +124,12 @@ def _announce(source: str, revision: str, cancelled: Callable[[], bool]) -> None
     size = sum(file.file_size or 0 for file in files if file.will_download)
     if size == 0:
         return
-    free = shutil.disk_usage(_existing(pathlib.Path(constants.HF_HUB_CACHE))).free
+    free = shutil.disk_usage(existing(pathlib.Path(constants.HF_HUB_CACHE))).free
     log.info("hub.download", model=source, revision=revision, bytes=size, free=free)
     if source == FLOAT_CHECKPOINT:
         log.warning("hub.large", model=source, bytes=size, smaller=TWO_BIT_CHECKPOINT)
     if size > free:
         raise LoadError(f"{source} needs {size / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free")
-
-
-def _existing(path: pathlib.Path) -> pathlib.Path:
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _bar_class(cancelled: Callable[[], bool]) -> type[Any]:
