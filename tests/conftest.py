@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import lzma
 import pathlib
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+
+ScriptedServer = Callable[..., contextlib.AbstractContextManager[int]]
 
 DATA = pathlib.Path(__file__).parent / "data"
 
@@ -34,3 +41,29 @@ def maple_tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.
     with lzma.open(packed / "tokenizer.json.xz") as source, (folder / "tokenizer.json").open("wb") as target:
         shutil.copyfileobj(source, target)
     return folder
+
+
+@pytest.fixture(scope="session")
+def scripted_server() -> ScriptedServer:
+    """``scripted_server(script, *flags, environment=…, folder=…)``: the port of a server that is ready, for a while."""
+
+    @contextlib.contextmanager
+    def start(
+        script: pathlib.Path, *flags: str, environment: Mapping[str, str], folder: pathlib.Path
+    ) -> Iterator[int]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "maple", "--port", "0", *flags, "--scripted", str(script)],
+            stderr=subprocess.PIPE,
+            env={**environment, "MAPLE_LOG_FORMAT": "json"},
+            cwd=folder,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            events = (json.loads(line) for line in process.stderr)
+            port = next(int(event["port"]) for event in events if event["event"] == "server.listening")
+            assert any(event["event"] == "server.ready" for event in events)
+            yield port
+            process.terminate()
+            process.stderr.read()
+
+    return start

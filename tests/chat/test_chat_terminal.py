@@ -53,28 +53,22 @@ def environment(tmp_path: pathlib.Path) -> Mapping[str, str]:
 
 
 @pytest.fixture
-def server(script: pathlib.Path, environment: Mapping[str, str], tmp_path: pathlib.Path) -> Iterator[int]:
+def server(
+    scripted_server: Callable[..., contextlib.AbstractContextManager[int]],
+    script: pathlib.Path,
+    environment: Mapping[str, str],
+    tmp_path: pathlib.Path,
+) -> Iterator[int]:
     """The port of a server of one slot, behind the key ``sesame``."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "maple", "--port", "0", "--max-batch", "1", "--scripted", str(script)],
-        stderr=subprocess.PIPE,
-        env={
-            **environment,
-            "MAPLE_API_KEY": "sesame",
-            "MAPLE_LOG_FORMAT": "json",
-            "MAPLE_DRAIN_TIMEOUT": "0",
-            "MAPLE_MAX_PROMPT_TOKENS": "500",
-        },
-        cwd=tmp_path,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        events = (json.loads(line) for line in process.stderr)
-        port = next(int(event["port"]) for event in events if event["event"] == "server.listening")
-        assert any(event["event"] == "server.ready" for event in events)
+    settings = {
+        "MAPLE_API_KEY": "sesame",
+        "MAPLE_DRAIN_TIMEOUT": "0",
+        "MAPLE_MAX_PROMPT_TOKENS": "500",
+    }
+    with scripted_server(
+        script, "--max-batch", "1", environment={**environment, **settings}, folder=tmp_path
+    ) as port:
         yield port
-        process.terminate()
-        process.stderr.read()
 
 
 def stats(port: int) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -82,24 +83,16 @@ def doctor(tmp_path: pathlib.Path) -> Doctor:
 
 
 @pytest.fixture(scope="session")
-def counting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def counting_server(
+    scripted_server: Callable[..., contextlib.AbstractContextManager[int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[int]:
     """The port of a server that says a word every 15 ms, behind the key ``sesame``."""
     folder = tmp_path_factory.mktemp("counting")
     script = folder / "script.jsonl"
     line = {"match": None, "pieces": ["</think>", *["word "] * 40], "delay_ms": 15}
     script.write_text(json.dumps(line) + "\n", encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "maple", "--port", "0", "--scripted", str(script)],
-        stderr=subprocess.PIPE,
-        env={**clean, "MAPLE_API_KEY": "sesame", "MAPLE_LOG_FORMAT": "json", "PYTHONSAFEPATH": "1"},
-        cwd=folder,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        events = (json.loads(line) for line in process.stderr)
-        port = next(int(event["port"]) for event in events if event["event"] == "server.listening")
-        assert any(event["event"] == "server.ready" for event in events)
+    environment = {**clean, "MAPLE_API_KEY": "sesame", "PYTHONSAFEPATH": "1"}
+    with scripted_server(script, environment=environment, folder=folder) as port:
         yield port
-        process.terminate()
-        process.stderr.read()
