@@ -181,7 +181,8 @@ def test_many_leavers_leave_nothing_behind(start_server: Any, golden_folder: pat
     cancelled = server.stats()["cancelled"]
     left = let_leave(server, CLIENTS)
     after = footprint(server)
-    assert after[:2] == (threads, descriptors)
+    assert after[0] <= threads
+    assert after[1] <= descriptors
     assert after[2] < memory + GROWTH
     assert server.stats()["cancelled"] == cancelled + left
     assert server.chat("still there?", max_tokens=1).status == 200

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from maple.engine.admission import QueueLimits
@@ -27,6 +28,7 @@ from maple.engine.ticket import JobTicket
 from maple.engine.worker import ThreadedEngine
 
 ENDLESS = 1_000_000
+EOS = 2
 LONGEST = 30.0  # seconds after which a test that waits for a thread has failed
 
 
@@ -88,6 +90,19 @@ async def collect(ticket: Ticket) -> tuple[str, Finish]:
     finish = items.pop()
     assert isinstance(finish, Finish)
     return "".join(item.text for item in items if isinstance(item, Piece)), finish
+
+
+@pytest.fixture
+def endless_runner(toy_runner: Any) -> Any:
+    """A toy model that never ends its text by itself, however late a job is cancelled."""
+
+    class EndlessRunner(toy_runner):  # type: ignore[misc]
+        def logits(self, ids: list[int]) -> Any:
+            row = super().logits(ids)
+            row[EOS] = -np.inf
+            return row
+
+    return EndlessRunner
 
 
 async def until_idle(engine: ThreadedEngine) -> None:
@@ -263,9 +278,12 @@ async def test_a_waiter_that_leaves_is_never_run(running: Any, make_job: Any, to
         assert gate.runner.steps == [[(0, 3)]]
 
 
-async def test_two_hundred_leaving_clients_leave_nothing_behind(running: Any, make_job: Any) -> None:
+async def test_two_hundred_leaving_clients_leave_nothing_behind(
+    running: Any, make_job: Any, endless_runner: Any
+) -> None:
     """Clients that leave in the queue, in prefill and in decode: no thread, ticket or cache stays."""
-    async with running(slots=2, depth=200, prefill=PrefillLimits(chunk=4, budget=4)) as engine:
+    limits = PrefillLimits(chunk=4, budget=4)
+    async with running(endless_runner(), slots=2, depth=200, prefill=limits) as engine:
         threads = threading.active_count()
         for number in range(200):
             ticket = engine.submit(make_job(range(1, 40), max_tokens=ENDLESS))
@@ -281,7 +299,7 @@ async def test_two_hundred_leaving_clients_leave_nothing_behind(running: Any, ma
         await until_idle(engine)
         stats = engine.stats()
         assert (stats.running, stats.waiting, stats.cancelled, stats.kv_bytes) == (0, 0, 200, 0)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         gc.collect()
         assert not [thing for thing in gc.get_objects() if type(thing) is JobTicket]
 
@@ -336,9 +354,9 @@ async def test_a_drain_waits_for_what_runs_and_what_waits(running: Any, make_job
             engine.submit(make_job())
 
 
-async def test_a_drain_cancels_what_outlasts_it(running: Any, make_job: Any) -> None:
+async def test_a_drain_cancels_what_outlasts_it(running: Any, make_job: Any, endless_runner: Any) -> None:
     """After the timeout, running and waiting jobs get ShuttingDown, and the slots come back."""
-    async with running() as engine:
+    async with running(endless_runner()) as engine:
         tickets = [engine.submit(make_job(max_tokens=ENDLESS)) for _ in range(2)]
         assert not await engine.drain(0.01)
         for ticket in tickets:
@@ -348,9 +366,9 @@ async def test_a_drain_cancels_what_outlasts_it(running: Any, make_job: Any) -> 
         assert engine.stats().cancelled == 2
 
 
-async def test_closing_ends_running_jobs(running: Any, make_job: Any) -> None:
+async def test_closing_ends_running_jobs(running: Any, make_job: Any, endless_runner: Any) -> None:
     """Close during prefill or decode raises ShuttingDown to the readers and ends the thread."""
-    async with running(prefill=PrefillLimits(chunk=1, budget=1)) as engine:
+    async with running(endless_runner(), prefill=PrefillLimits(chunk=1, budget=1)) as engine:
         ticket = engine.submit(make_job(range(500), max_tokens=ENDLESS))
         await ticket.admitted()
     with pytest.raises(ShuttingDown):
