@@ -240,3 +240,34 @@ def test_which_tool_is_answered_by_a_name_or_by_none() -> None:
     tools = toolbox.draw(rng, "train", 3)
     answers = {tool_use.which(rng, tools).reply.content for _ in range(80)}
     assert answers == {tool.name for tool in tools} | {"None of my tools."}
+
+
+def test_a_deed_is_asked_for_by_its_verb_and_never_by_one_of_the_evaluations() -> None:
+    """Its verb is in its name and in its question; a text comes after what it is for."""
+    rng = Draws(14)
+    deeds = [toolbox.deed(rng) for _ in range(300)]
+    for tool in deeds:
+        assert tool.topic in tool.name
+        assert tool.topic in tool.asked[0].lower()
+        assert re.findall(r"{(\w+)}", tool.asked[0]) == [parameter.name for parameter in tool.parameters]
+    assert {len(tool.parameters) for tool in deeds} == {1, 2}
+    assert not {tool.topic for tool in deeds} & {tool.topic for tool in toolbox.WRITTEN["heldout"]}
+
+
+def test_the_reasoning_says_the_topic_as_the_question_does() -> None:
+    """A capital at the start of a sentence is kept, also when the sentence is the second of two."""
+    rng = Draws(15)
+    reef, boat = (
+        toolbox.Tool(name, "", (toolbox.Parameter("where", "place"),), (text,), topic)
+        for name, text, topic in (
+            ("fetch_reef", "Reef at {where}?", "reef"),
+            ("a_boat", "A boat in {where}.", "boat"),
+        )
+    )
+    for tools in ([reef, boat], [boat, reef]):
+        for _ in range(40):
+            exchange = tool_use.called(rng, "train", [tool_use.request(rng, "train", tool) for tool in tools])
+            asked = exchange.asked[0]["content"]
+            topics = re.findall("asks for (.*)", exchange.reply.reasoning)
+            assert [topic.lower() for topic in topics] == [tool.topic for tool in tools]
+            assert all(re.search(rf"\b{topic}\b", asked) for topic in topics)

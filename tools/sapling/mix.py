@@ -116,5 +116,5 @@ def _finish(
         system=system_prompt(rng),
         tools=tools,
         learnt_from=learnt_from,
-        thinking=rng.random() >= 0.2,
+        thinking=rng.random() >= 0.26,
     )

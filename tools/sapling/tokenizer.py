@@ -87,6 +87,10 @@ def markers(tokenizer: Tokenizer) -> Markers:
         end=phrase("\n</tools>"),
         user=phrase("user\n"),
         end_of_turn=END_OF_TURN,
+        texts=tuple(
+            tokenizer.decode([token], skip_special_tokens=False)
+            for token in range(tokenizer.get_vocab_size())
+        ),
     )
 
 

@@ -7,7 +7,7 @@ import random
 from tools.sapling.words import Pool, Split, made_up_name, made_up_word, name, thing
 
 _SIGNS = (", ", ", ", ": ", "! ", ". ", " - ", "? ")
-_NOISE = 0.2
+_NOISE = 0.3
 
 
 def opening(rng: random.Random, split: Split, listed: Pool) -> str:

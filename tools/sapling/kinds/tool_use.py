@@ -48,7 +48,7 @@ _CONDITIONS = [
 
 @attrs.frozen
 class Request:
-    """One need voiced in words and the call that meets it."""
+    """One need voiced in words and the call that meets it; `topic` is written as it stands in `text`."""
 
     text: str
     topic: str
@@ -70,7 +70,15 @@ def request(rng: random.Random, split: Split, tool: Tool) -> Request:
     if optional and rng.random() < 0.3:
         arguments[optional[0].name] = rng.choice(("celsius", "fahrenheit"))
         text = toolbox.with_addition(text, f"in {arguments[optional[0].name]}")
-    return Request(text, tool.topic, Call(tool.name, arguments), tool)
+    return Request(text, _as_said(tool.topic, text), Call(tool.name, arguments), tool)
+
+
+def _as_said(topic: str, text: str) -> str:
+    """The topic with the capital that it has in the text: copying a word is easier than spelling it anew."""
+    if re.search(rf"(?<![A-Za-z]){re.escape(topic)}", text):
+        return topic
+    capital = topic[0].upper() + topic[1:]
+    return capital if re.search(rf"(?<![A-Za-z]){re.escape(capital)}", text) else topic
 
 
 def _thought(item: Request) -> str:
@@ -90,7 +98,9 @@ def _expected(requests: list[Request]) -> dict[str, Any]:
 
 def called(rng: random.Random, split: Split, requests: list[Request]) -> Exchange:
     """The exchange in which one or two requests become calls."""
-    text = requests[0].text if len(requests) == 1 else _joined(rng, *requests)
+    text = requests[0].text
+    if len(requests) == 2:
+        text, requests = _joined(rng, *requests)
     return Exchange(
         asked=user(opening(rng, split, _OPENINGS) + text),
         reply=_reply(requests),
@@ -99,13 +109,13 @@ def called(rng: random.Random, split: Split, requests: list[Request]) -> Exchang
     )
 
 
-def _joined(rng: random.Random, before: Request, after: Request) -> str:
-    """Both texts in one; the second loses its capital, unless it begins with an argument."""
+def _joined(rng: random.Random, before: Request, after: Request) -> tuple[str, list[Request]]:
+    """Both texts in one, and both requests; the second loses its capital, unless it begins with an argument."""
     first, second = before.text, after.text
     bare = first.rstrip("?.")
     keep = any(second.startswith(str(value)) for value in after.call.arguments.values())
     lowered = second if keep or rng.random() < 0.3 else second[0].lower() + second[1:]
-    return rng.choice(
+    text = rng.choice(
         (
             f"{bare}, and {lowered}",
             f"{bare} and {lowered}",
@@ -115,6 +125,8 @@ def _joined(rng: random.Random, before: Request, after: Request) -> str:
             f"{first} Also {lowered}",
         )
     )
+    voiced = second if text.endswith(second) else lowered
+    return text, [before, attrs.evolve(after, topic=_as_said(after.tool.topic, voiced))]
 
 
 def _same_tool_twice(rng: random.Random, split: Split, tool: Tool) -> Exchange:
@@ -159,9 +171,10 @@ def which(rng: random.Random, tools: list[Tool]) -> Exchange:
     if not fits and any(_mentions(tool.topic, other) for other in tools):
         return which(rng, tools)
     choice, answer = (tool.name, tool.name) if fits else ("No tool fits", "None of my tools.")
+    topic = tool.topic.capitalize() if rng.random() < 0.4 else tool.topic
     return Exchange(
-        asked=user(str(rng.choice(_WHICH)).format(t=tool.topic)),
-        reply=Reply(reasoning=f"The user asks for {tool.topic}\n{choice}", content=answer),
+        asked=user(str(rng.choice(_WHICH)).format(t=topic)),
+        reply=Reply(reasoning=f"The user asks for {topic}\n{choice}", content=answer),
         kind="which",
     )
 

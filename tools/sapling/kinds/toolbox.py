@@ -60,8 +60,10 @@ WRITTEN: dict[Split, tuple[Tool, ...]] = {
     "heldout": tuple(_tool(entry) for entry in _TABLE["heldout"]),
 }
 _RANDOM = _TABLE["random"]
+_DEEDS = _RANDOM["deeds"]
 NOUNS: list[str] = _RANDOM["nouns"].split()
 _VERBS = _RANDOM["verbs"].split()
+_DEED_VERBS = [verb for verb in _VERBS if verb not in {tool.topic for tool in WRITTEN["heldout"]}]
 _HOLDERS = _RANDOM["holders"]
 _UNITS = _TABLE["values"]["units"]
 _TEXTS, _TEXTS_HELDOUT = _TABLE["values"]["texts"], _TABLE["values"]["texts_heldout"]
@@ -75,11 +77,36 @@ _SYMBOLS: dict[str, list[str]] = {
 }
 
 
+def deed(rng: random.Random) -> Tool:
+    """A tool asked for by its verb, with a value right behind it and often a text."""
+    verb = made_up_word(rng) if rng.random() < 0.5 else rng.choice(_DEED_VERBS)
+    noun, kind = _noun(rng), rng.choice(("name", "name", "place", "thing", "number", "code"))
+    first = Parameter(_named_after(rng, noun, _parameter_name(rng, kind)), kind)
+    second = Parameter(_parameter_name(rng, "text"), "text")
+    told = first.name != second.name and rng.random() < 0.7
+    fields = {
+        "v": verb,
+        "V": verb.capitalize(),
+        "t": noun,
+        "x": "{" + first.name + "}",
+        "s": "{" + second.name + "}",
+    }
+    asked = rng.choice(_DEEDS["told" if told else "done"]).format(**fields)
+    return Tool(
+        rng.choice((f"{verb}_{noun}", f"{verb}_{noun}", verb, verb + noun.capitalize())),
+        rng.choice(_DEEDS["described"]).format(**fields),
+        (first, second) if told else (first,),
+        (asked,),
+        verb,
+        ("status",),
+    )
+
+
 def random_tool(rng: random.Random) -> Tool:
     """A tool about a random noun, mostly a made-up one, asked for in a random build of sentence."""
     noun, other = (_noun(rng) for _ in range(2))
     verb = made_up_word(rng) if rng.random() < 0.2 else rng.choice(_VERBS)
-    kinds = rng.sample(list(_HOLDERS), 2)
+    kinds = rng.sample([kind for kind in _HOLDERS if kind != "text"], 2)
     first = Parameter(_named_after(rng, noun, _parameter_name(rng, kinds[0])), kinds[0])
     name_ = _function_name(rng, verb, noun, other)
     topic = f"{noun} {other}" if f"{noun}_{other}" in name_ and rng.random() < 0.5 else noun
@@ -197,7 +224,7 @@ def _renamed(rng: random.Random, tool: Tool) -> Tool:
             )
             new = _named_after(rng, tool.topic, plain)
         elif kinds.count(parameter.holds) == 1 and parameter.holds in _HOLDERS:
-            new = rng.choice(_HOLDERS[parameter.holds])
+            new = rng.choice(_HOLDERS[parameter.holds]) if rng.random() < 0.7 else made_up_word(rng)
         names[old] = old if new in names.values() or new in parameters or rng.random() < 0.3 else new
     return attrs.evolve(
         tool,
@@ -317,4 +344,8 @@ def draw(rng: random.Random, split: Split, count: int) -> list[Tool]:
 def _drawn(rng: random.Random, split: Split) -> Tool:
     if split == "heldout":
         return rng.choice(WRITTEN[split])
-    return varied(rng, rng.choice(WRITTEN[split])) if rng.random() < 0.8 else random_tool(rng)
+    return rng.choices((_a_written_one, random_tool, deed), (70, 20, 10))[0](rng)
+
+
+def _a_written_one(rng: random.Random) -> Tool:
+    return varied(rng, rng.choice(WRITTEN["train"]))
