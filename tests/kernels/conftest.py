@@ -78,11 +78,19 @@ def ternary_sample(rows: int, cols: int, seed: int) -> Sample:
 
 
 def affine4_sample(rows: int, cols: int, seed: int) -> Sample:
-    """Random codes, scales and biases; w = bf16(bf16(scale * code) + bias)."""
+    """Random codes, scales and biases."""
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 16, (rows, cols), np.uint32)
     scales = bf16_bits(rng.uniform(0.001, 0.2, (rows, cols // 64)).astype(np.float32))
     biases = bf16_bits(rng.uniform(-2, 1, (rows, cols // 64)).astype(np.float32))
+    return affine4_of(codes, scales, biases)
+
+
+def affine4_of(
+    codes: npt.NDArray[np.uint32], scales: npt.NDArray[np.uint16], biases: npt.NDArray[np.uint16]
+) -> Sample:
+    """Weights bf16(bf16(scale * code) + bias), the scales and biases as bf16 bits."""
+    rows, cols = codes.shape
     words = (codes.reshape(rows, cols // 8, 8) << (4 * np.arange(8, dtype=np.uint32))).sum(
         -1, dtype=np.uint32
     )
@@ -90,6 +98,19 @@ def affine4_sample(rows: int, cols: int, seed: int) -> Sample:
     product = bf16_values(bf16_bits(bf16_values(scales).repeat(64, 1) * codes.astype(np.float32)))
     exact = bf16_values(bf16_bits(product + bf16_values(biases).repeat(64, 1))).astype(np.float64)
     return Sample(packed=packed, exact=exact)
+
+
+@pytest.fixture
+def every_scale() -> Sample:
+    """A row for each of the 128 fractions of a bf16 scale: positive without a bias, and negative with one."""
+    rng = np.random.default_rng(9)
+    codes = rng.integers(0, 16, (128, 128), np.uint32)
+    scales = np.empty((128, 2), np.uint16)
+    scales[:, 0] = 0x3E00 + np.arange(128)  # from 0.125
+    scales[:, 1] = 0xBD80 + np.arange(128)  # to -0.25, over two powers of two
+    biases = np.zeros((128, 2), np.uint16)
+    biases[:, 1] = bf16_bits(rng.uniform(-1, 1, 128).astype(np.float32))
+    return affine4_of(codes, scales, biases)
 
 
 def dense_sample(kind: Kind, rows: int, cols: int, seed: int) -> Sample:
