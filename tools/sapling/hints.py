@@ -138,11 +138,11 @@ class Probes(nn.Module):
         `states` are what the layer before the last one and the last one get, [n, hidden] float32 at the hints' positions;
         `embedding` is [vocabulary, hidden].
         """
-        defined, asked = states[0][: len(hints.owners)], states[1][len(hints.owners) :]
+        defined, asked = states[0][: len(hints.owners)], _normed(states[1][len(hints.owners) :])
         loss = 0.0 * (self.owner.sum() + self.second.sum() + self.mention.sum() + self.bias)
         if len(defined):
             chosen = torch.linspace(0, len(defined) - 1, min(count, len(defined))).long()
-            read = defined[chosen].bfloat16()
+            read = _normed(defined[chosen]).bfloat16()
             words = embedding.detach().bfloat16().t()
             for weight, owners in zip((self.owner, self.second), hints.owners[chosen].unbind(1), strict=True):
                 guessed = (read @ weight.bfloat16() @ words).float()
@@ -152,3 +152,8 @@ class Probes(nn.Module):
                 asked @ self.mention + self.bias, hints.mentioned
             )
         return loss
+
+
+def _normed(states: Tensor) -> Tensor:
+    """At the size in which layers read them: raw ones are large, and a few wrong guesses would drown the answers' loss."""
+    return states * states.square().mean(-1, keepdim=True).add(1e-6).rsqrt()

@@ -152,7 +152,7 @@ def _step(
     loss = answer_loss(weights, states, batch)
     optimiser.zero_grad()
     hinted = probes(states.tapped, weights.embedding, batch.hints, recipe.named)
-    (loss + recipe.balance * states.balance + recipe.hints * hinted).backward()
+    (loss + recipe.balance * states.balance + recipe.hints * hinted.log1p()).backward()
     learnt = [*model.parameters(), *probes.parameters()]
     _average_gradients(learnt, recipe.processes)
     nn.utils.clip_grad_norm_(learnt, recipe.clip, foreach=True)
