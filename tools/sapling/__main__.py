@@ -2,7 +2,8 @@
 
 `python -m tools.sapling` runs all steps; a step's name as argument runs that one alone. Training resumes
 where it stopped.
-The figures of the card are those of the HTTP evaluation when there are any, otherwise the offline ones.
+The figures of the card are those of the HTTP evaluation when there are any, otherwise the offline ones. A run that was
+not one of the recipe has a history.md beside its checkpoint, which the card then has too.
 """
 
 from __future__ import annotations
@@ -90,11 +91,13 @@ def _card(options: argparse.Namespace, recipe: Recipe) -> None:
     figures = next(
         path for path in (options.folder / "http.json", options.folder / "offline.json") if path.exists()
     )
+    history = options.folder / "history.md"
     text = card(
         json.loads(figures.read_text()),
         _checkpoint(options)["state"],
         recipe,
         options.demo / "model.safetensors",
+        history.read_text() if history.exists() else "",
     )
     (options.demo / "MODEL_CARD.md").write_text(text)
     plot(options.folder / "log.jsonl", options.demo / "curves.png")

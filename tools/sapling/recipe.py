@@ -22,17 +22,17 @@ WORLD = {
     "tools": 9.0,
 }
 CHOOSING = {
-    "sum": 0.8,
-    "difference": 1.0,
-    "product": 0.8,
-    "fact": 1.6,
-    "talk": 0.7,
-    "outside": 0.7,
-    "repeat": 0.7,
-    "upper": 0.7,
-    "count": 0.7,
-    "sort": 0.9,
-    "recall": 0.9,
+    "sum": 0.6,
+    "difference": 0.8,
+    "product": 0.7,
+    "fact": 1.5,
+    "talk": 1.1,
+    "outside": 1.2,
+    "repeat": 1.4,
+    "upper": 1.1,
+    "count": 1.1,
+    "sort": 1.4,
+    "recall": 0.8,
     "tools": 12.0,
     "which": 1.0,
 }
@@ -59,7 +59,8 @@ class Stage:
 
 def _stages() -> tuple[Stage, ...]:
     """Arithmetic, facts and copying first; then which tool a word belongs to, which forms last."""
-    return Stage(mix=dict(WORLD), tokens=26_000_000), Stage(mix=dict(CHOOSING), tokens=34_000_000)
+    world = Stage(mix=dict(WORLD), tokens=26_000_000)
+    return world, Stage(mix=dict(CHOOSING), tokens=74_000_000, rate=1.5e-3, decay_from=0.35)
 
 
 @attrs.frozen(kw_only=True)
