@@ -97,7 +97,10 @@ static inline F f_lookup(Table table, I index) { return _mm512_permutexvar_ps(in
 #define MAPLE_WORD_TABLES
 static inline I i_or(I a, I b) { return _mm512_or_si512(a, b); }
 static inline I i_lookup_words(I table, I index) { return _mm512_permutexvar_epi16(index, table); }
-static inline I i_dot_words(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
+static inline I i_dot_words(I acc, I a, I b) {  // as i_dot, and for the same reason
+  asm("vpdpwssd\t%2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+}
 static inline void i_store_low_words(int16_t* p, I a, I b) {
   alignas(64) static const int16_t kEven[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
                                                 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
