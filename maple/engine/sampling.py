@@ -6,6 +6,8 @@ is read or changed, so a sequence's ids depend on its own logits and seed alone.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 
 import attrs
@@ -52,8 +54,6 @@ class Sampler:
     def __init__(self, sampling: Sampling, allowed: Allowed, prompt_ids: Sequence[int] = ()) -> None:
         self._sampling = sampling
         self._allowed = allowed
-        seed = sampling.seed
-        self._generator = np.random.Generator(np.random.PCG64(None if seed is None else seed % 2**64))
         self._seen: npt.NDArray[np.bool_] | None = None
         if sampling.repetition_penalty != 1:
             self._seen = np.zeros(allowed.limit, np.bool_)
@@ -62,8 +62,11 @@ class Sampler:
 
     def choose(self, logits: Floats) -> int:
         """The next id from fp32 logits [V], which are left as they are. Raises BadLogitsError."""
-        ids, cumulative = self.distribution(logits)
-        chosen = int(ids[_draw(cumulative, self._generator.random())])
+        if self._sampling.temperature == 0:
+            chosen = _best(self._scores(logits))[0]
+        else:
+            ids, cumulative = self.distribution(logits)
+            chosen = int(ids[_draw(cumulative, self._generator.random())])
         if self._seen is not None:
             self._seen[chosen] = True
         return chosen
@@ -71,17 +74,21 @@ class Sampler:
     def distribution(self, logits: Floats) -> tuple[Ids, Weights]:
         """The ids that may be drawn and their cumulative weights, not normalised. Raises BadLogitsError."""
         scores = self._scores(logits)
-        highest = float(scores.max())  # NaN anywhere makes it NaN
-        if not np.isfinite(highest):
-            raise BadLogitsError(f"the highest logit is {highest}")
+        best, highest = _best(scores)
         if self._sampling.temperature == 0:
-            return np.array([scores.argmax()]), np.ones(1)
+            return np.array([best]), np.ones(1)
         ids, weights, total = self._candidates(scores, highest)
         cumulative = np.cumsum(weights)
         if self._sampling.top_p < 1:
             kept = int(np.searchsorted(cumulative, self._sampling.top_p * total)) + 1
             ids, cumulative = ids[:kept], cumulative[:kept]
         return ids, cumulative
+
+    @functools.cached_property
+    def _generator(self) -> np.random.Generator:
+        """Made when first drawn from: greedy sampling never does."""
+        seed = self._sampling.seed
+        return np.random.Generator(np.random.PCG64(None if seed is None else seed % 2**64))
 
     def _scores(self, logits: Floats) -> Floats:
         scores = logits[: self._allowed.limit]
@@ -106,6 +113,15 @@ class Sampler:
             return np.arange(len(scores)), weights, total
         ids = _nucleus(scores, weights, sampling.top_p * total)
         return ids, weights[ids], total
+
+
+def _best(scores: Floats) -> tuple[int, float]:
+    """The first id with the highest score, and that score. Raises BadLogitsError."""
+    best = int(scores.argmax())  # NaN anywhere is taken for the highest
+    highest = float(scores[best])
+    if not math.isfinite(highest):
+        raise BadLogitsError(f"the highest logit is {highest}")
+    return best, highest
 
 
 def _penalise(scores: Floats, ids: Ids, penalty: float) -> None:
