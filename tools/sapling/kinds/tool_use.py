@@ -18,7 +18,21 @@ from tools.sapling.tables import table
 from tools.sapling.words import Split, made_up_word
 
 _OPENINGS: dict[Split, tuple[str, ...]] = {
-    "train": ("", "", "", "", "", "Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: "),
+    "train": (
+        *("", "", "", "", "", "", "", ""),
+        *("Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: ", "Next question: ", "My question: "),
+        *(
+            "Good evening! ",
+            "Good day! ",
+            "Task: ",
+            "Request: ",
+            "Now: ",
+            "Well, ",
+            "Ok. ",
+            "So: ",
+            "Thanks! ",
+        ),
+    ),
     "heldout": ("", "", "", "Good morning! ", "Question: "),
 }
 _FUNCTION_WORDS = frozenset(table("tokens")["spaced"].split())
@@ -144,7 +158,7 @@ def _same_tool_twice(rng: random.Random, split: Split, tool: Tool) -> Exchange:
 def calling(rng: random.Random, split: Split, tools: list[Tool]) -> Exchange:
     """One call most of the time, otherwise two: to two tools, or to one tool with two values."""
     style = rng.random()
-    if style < 0.7:
+    if style < 0.6:
         return called(rng, split, [request(rng, split, rng.choice(tools))])
     return twice(rng, split, tools)
 
