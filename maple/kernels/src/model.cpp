@@ -10,7 +10,7 @@ namespace maple {
 namespace {
 
 constexpr int kTokenChunk = 4;  // tokens a thread takes at once where work goes by token
-constexpr int kFewTokens = 32;  // below it memory sets the pace, and chunks are small enough to even out the threads
+constexpr int kDownBlocks = 8;  // blocks of experts' outputs that a thread takes at least
 
 int chunks_of(int n, int size) { return (n + size - 1) / size; }
 
@@ -220,7 +220,10 @@ void Model::experts(const Layer& layer, Upcoming after) {
   });
   group_by_expert();
 
-  const int pairs = tokens_ * config_.experts_per_token, size = tokens_ < kFewTokens ? 8 : 16;
+  // Many experts are read one after the other, so each should be long; a single token's few leave the threads uneven.
+  const int pairs = tokens_ * config_.experts_per_token;
+  const int fair = chunks_of(config_.hidden, kBlockRows) / (2 * pool_.threads()) / 4 * 4;
+  const int size = tokens_ == 1 ? kDownBlocks : std::clamp(fair, kDownBlocks, 4 * kDownBlocks);
   gate_and_up(layer, size);
   pool_.parallel(chunks_of(pairs, 4 * kTokenChunk), [&](int chunk, int) {
     for (int p = chunk * 4 * kTokenChunk; p < std::min(pairs, (chunk + 1) * 4 * kTokenChunk); ++p)
