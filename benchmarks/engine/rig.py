@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -16,6 +16,7 @@ import attrs
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Finish, Job, Sampling
 from maple.engine.native_loader import KernelOptions, native_loader
+from maple.engine.runner import LoadedEngine, Loader
 from maple.engine.session_files import SessionFiles
 from maple.engine.worker import ThreadedEngine
 from maple.native.load import NativeSource
@@ -89,8 +90,11 @@ async def engine(
     slots: int = 8,
     sessions: pathlib.Path | None = None,
     prefix_mb: int | None = None,
+    endless: bool = True,
 ) -> AsyncIterator[ThreadedEngine]:
-    """A loaded engine that has run once."""
+    """A loaded engine that has run once. An ``endless`` one's answers are as long as they may be: random prompts say
+    nothing, and a model that was trained ends its answers to them at once.
+    """
     kernels = KernelOptions(
         threads=options.threads,
         slots=slots,
@@ -98,8 +102,9 @@ async def engine(
         prefix_cache_mb=options.kv_mb if prefix_mb is None else prefix_mb,
     )
     files = None if sessions is None else SessionFiles(sessions, max_bytes=4 << 30)
+    loader = native_loader(NativeSource(source=options.model, preload=True), kernels)
     one = ThreadedEngine(
-        native_loader(NativeSource(source=options.model, preload=True), kernels),
+        without_ends(loader) if endless else loader,
         limits=QueueLimits(slots=slots, depth=64),
         session_files=files,
     )
@@ -112,6 +117,16 @@ async def engine(
         yield one
     finally:
         await one.close()
+
+
+def without_ends(loader: Loader) -> Loader:
+    """The same model, no id of which ends an answer."""
+
+    def load(cancelled: Callable[[], bool]) -> LoadedEngine:
+        loaded = loader(cancelled)
+        return attrs.evolve(loaded, served=attrs.evolve(loaded.served, eos_token_ids=()))
+
+    return load
 
 
 def ids(on: ThreadedEngine, seed: int, count: int) -> list[int]:

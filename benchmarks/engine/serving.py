@@ -133,7 +133,7 @@ def ready(process: subprocess.Popen[bytes], log: pathlib.Path) -> Server:
 async def http(options: argparse.Namespace) -> dict[str, Any]:
     """Streams on both sides, and first tokens, each beyond its own prefill."""
     sizes = options.sizes
-    async with engine(options, slots=1, prefix_mb=0) as on:
+    async with engine(options, slots=1, prefix_mb=0, endless=False) as on:
         if on.served is None:
             raise SystemExit("the engine has no model")
         prompts = Prompts(on.served.folder)
