@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,25 +27,43 @@ def own_server(flags: Sequence[str]) -> Iterator[str]:
     Raises CommandFailed with the child's last line where it does not get that far.
     """
     command = [sys.executable, "-P", "-m", "maple", "serve", *flags, "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen(  # noqa: S603 -- this program itself
-        [*command, "--log-format", "json"],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        env=_environment(),
-        start_new_session=True,  # the terminal's Ctrl-C stops an answer, not the server
-    ) as process:
-        try:
-            if process.stderr is None:
-                raise CommandFailed("the server has no log to read")
-            url = _wait(process.stderr)
-            threading.Thread(target=_drain, args=(process.stderr,), daemon=True).start()
-            yield url
-        finally:
-            _stop(process)
+    with contextlib.ExitStack() as ending:
+        with _interrupts_held():  # one that came while the child is made would leave it to nobody
+            process = ending.enter_context(
+                subprocess.Popen(  # noqa: S603 -- this program itself
+                    [*command, "--log-format", "json"],
+                    stdin=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    env=_environment(),
+                    start_new_session=True,  # the terminal's Ctrl-C stops an answer, not the server
+                )
+            )
+            ending.callback(_stop, process)
+        if process.stderr is None:
+            raise CommandFailed("the server has no log to read")
+        url = _wait(process.stderr)
+        threading.Thread(target=_drain, args=(process.stderr,), daemon=True).start()
+        yield url
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C does what it does, but afterwards. Other threads than the main one never hear of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _environment() -> dict[str, str]:
