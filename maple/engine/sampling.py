@@ -62,11 +62,9 @@ class Sampler:
 
     def choose(self, logits: Floats) -> int:
         """The next id from fp32 logits [V], which are left as they are. Raises BadLogitsError."""
-        if self._sampling.temperature == 0:
-            chosen = _best(self._scores(logits))[0]
-        else:
-            ids, cumulative = self.distribution(logits)
-            chosen = int(ids[_draw(cumulative, self._generator.random())])
+        ids, cumulative = self.distribution(logits)
+        greedy = self._sampling.temperature == 0
+        chosen = int(ids[0 if greedy else _draw(cumulative, self._generator.random())])
         if self._seen is not None:
             self._seen[chosen] = True
         return chosen
@@ -74,7 +72,10 @@ class Sampler:
     def distribution(self, logits: Floats) -> tuple[Ids, Weights]:
         """The ids that may be drawn and their cumulative weights, not normalised. Raises BadLogitsError."""
         scores = self._scores(logits)
-        best, highest = _best(scores)
+        best = int(scores.argmax())  # NaN anywhere is taken for the highest
+        highest = float(scores[best])
+        if not math.isfinite(highest):
+            raise BadLogitsError(f"the highest logit is {highest}")
         if self._sampling.temperature == 0:
             return np.array([best]), np.ones(1)
         ids, weights, total = self._candidates(scores, highest)
@@ -113,15 +114,6 @@ class Sampler:
             return np.arange(len(scores)), weights, total
         ids = _nucleus(scores, weights, sampling.top_p * total)
         return ids, weights[ids], total
-
-
-def _best(scores: Floats) -> tuple[int, float]:
-    """The first id with the highest score, and that score. Raises BadLogitsError."""
-    best = int(scores.argmax())  # NaN anywhere is taken for the highest
-    highest = float(scores[best])
-    if not math.isfinite(highest):
-        raise BadLogitsError(f"the highest logit is {highest}")
-    return best, highest
 
 
 def _penalise(scores: Floats, ids: Ids, penalty: float) -> None:

@@ -120,6 +120,15 @@ class ToyRunner:
         return (np.random.default_rng(seed).standard_normal(VOCABULARY) * 3).astype(np.float32)
 
 
+class EndlessRunner(ToyRunner):
+    """Never ends a sequence by itself, however late a job is cancelled."""
+
+    def logits(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        row = super().logits(ids)
+        row[EOS] = -np.inf
+        return row
+
+
 class DictatedRunner(ToyRunner):
     """Makes every sequence continue with the given ids, in turn."""
 
@@ -169,6 +178,11 @@ def load_toy(
 @pytest.fixture(scope="session")
 def toy_runner() -> type[ToyRunner]:
     return ToyRunner
+
+
+@pytest.fixture(scope="session")
+def endless_runner() -> type[EndlessRunner]:
+    return EndlessRunner
 
 
 @pytest.fixture(scope="session")

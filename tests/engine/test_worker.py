@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 
 from maple.engine.admission import QueueLimits
@@ -28,7 +27,6 @@ from maple.engine.ticket import JobTicket
 from maple.engine.worker import ThreadedEngine
 
 ENDLESS = 1_000_000
-EOS = 2
 LONGEST = 30.0  # seconds after which a test that waits for a thread has failed
 
 
@@ -90,19 +88,6 @@ async def collect(ticket: Ticket) -> tuple[str, Finish]:
     finish = items.pop()
     assert isinstance(finish, Finish)
     return "".join(item.text for item in items if isinstance(item, Piece)), finish
-
-
-@pytest.fixture
-def endless_runner(toy_runner: Any) -> Any:
-    """A toy model that never ends its text by itself, however late a job is cancelled."""
-
-    class EndlessRunner(toy_runner):  # type: ignore[misc]
-        def logits(self, ids: list[int]) -> Any:
-            row = super().logits(ids)
-            row[EOS] = -np.inf
-            return row
-
-    return EndlessRunner
 
 
 async def until_idle(engine: ThreadedEngine) -> None:

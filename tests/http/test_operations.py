@@ -70,9 +70,9 @@ def test_times_land_in_the_right_place(serve: Serve) -> None:
     server = serve(Recording(pieces=("</think>", "a", "b", "c"), delay_ms=30))
     server.chat()
     server.settle()
-    assert 0.09 <= server.metric("maple_request_seconds_sum") < 20
-    assert 0.03 <= server.metric("maple_time_per_output_token_seconds_sum") < 20
-    assert 0.03 <= server.metric("maple_time_to_first_token_seconds_sum") < 20
+    assert 0.09 <= server.metric("maple_request_seconds_sum") < 2
+    assert 0.03 <= server.metric("maple_time_per_output_token_seconds_sum") < 1
+    assert 0.03 <= server.metric("maple_time_to_first_token_seconds_sum") < 1
 
 
 def test_running_and_waiting_are_as_of_the_scrape(serve: Serve) -> None:

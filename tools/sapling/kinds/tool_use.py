@@ -18,21 +18,9 @@ from tools.sapling.tables import table
 from tools.sapling.words import Split, made_up_word
 
 _OPENINGS: dict[Split, tuple[str, ...]] = {
-    "train": (
-        *("", "", "", "", "", "", "", ""),
-        *("Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: ", "Next question: ", "My question: "),
-        *(
-            "Good evening! ",
-            "Good day! ",
-            "Task: ",
-            "Request: ",
-            "Now: ",
-            "Well, ",
-            "Ok. ",
-            "So: ",
-            "Thanks! ",
-        ),
-    ),
+    "train": ("",) * 8
+    + ("Please: ", "Hi! ", "Hello, ", "Hey, ", "Quick question: ", "Next question: ", "My question: ")
+    + ("Good evening! ", "Good day! ", "Task: ", "Request: ", "Now: ", "Well, ", "Ok. ", "So: ", "Thanks! "),
     "heldout": ("", "", "", "Good morning! ", "Question: "),
 }
 _FUNCTION_WORDS = frozenset(table("tokens")["spaced"].split())
