@@ -12,7 +12,17 @@ from maple.kernels.build import CompilerMissing, compiler
 
 __all__ = ["CompilerCheck", "ProcessorCheck", "PythonCheck"]
 
-_FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "asimddp", "i8mm")
+_FEATURES = (
+    "avx2",
+    "fma",
+    "avx_vnni",
+    "avx512f",
+    "avx512bw",
+    "avx512_vnni",
+    "avx512_vbmi",
+    "asimddp",
+    "i8mm",
+)
 
 
 class PythonCheck(Check):

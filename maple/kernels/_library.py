@@ -12,7 +12,7 @@ import attrs
 LIBRARY_NAME = "libmaple_kernels.so"  # as build.py names it
 ABI_VERSION = 1
 ERROR_BYTES = 256
-PATHS = ("scalar", "avx2", "avxvnni", "avx512", "neon", "neondot")
+PATHS = ("scalar", "avx2", "avxvnni", "avx512", "neon", "neondot", "avx512vbmi")
 
 
 class Function(Protocol):
@@ -176,7 +176,7 @@ def default_library() -> ctypes.CDLL:
 def paths_of(library: ctypes.CDLL) -> tuple[str, ...]:
     """The paths that `library` can take on this processor, best first."""
     mask = library.maple_paths()
-    best = ("avx512", "avxvnni", "avx2", "neondot", "neon", "scalar")
+    best = ("avx512vbmi", "avx512", "avxvnni", "avx2", "neondot", "neon", "scalar")
     return tuple(name for name in best if mask >> PATHS.index(name) & 1)
 
 

@@ -47,6 +47,9 @@ _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
         "isa_avx512": (
             "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
         ),
+        "isa_avx512vbmi": (
+            "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx512vbmi", "-mfma", "-mf16c",
+        ),
     },
     "aarch64": {"isa_neon": _ARM, "isa_neondot": (*_ARM, "-march=armv8.2-a+dotprod")},
 }  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from maple.bench.random_checkpoint import FULL_SIZE, write_random
 from maple.kernels import _library, build
 from maple.kernels.native import ModelShape, ModelWeights, NativeModel, StepSlice
 from maple.kernels.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
@@ -229,6 +230,28 @@ def golden_of() -> Callable[[str], Golden]:
         return known[spelling]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A random Maple whose every matrix has sixteen blocks or more, of columns that fill no group of lookups."""
+    config = {
+        **FULL_SIZE,
+        "vocab_size": 512,
+        "hidden_size": 320,
+        "moe_intermediate_size": 144,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "sliding_window": 70,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+    }
+    return write_random(tmp_path_factory.mktemp("wide"), config, progress=lambda done, total: None)
 
 
 @attrs.define

@@ -1,4 +1,4 @@
-"""Run by test_kernel_sanitizers.py in a process of its own: argv is the sanitized library and the golden folder."""
+"""Run by test_kernel_sanitizers.py in a process of its own: argv is the sanitized library and the models' folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def guarded_bytes(size: int) -> npt.NDArray[np.uint8]:
 
 def run_products(paths: tuple[str, ...]) -> None:
     rng = np.random.default_rng(0)
-    for rows, cols in ((17, 48), (33, 192), (16, 64)):
+    for rows, cols in ((17, 48), (33, 192), (16, 64), (288, 400)):
         ternary = PackedMatrix.empty(Kind.TERNARY, rows, cols)
         words = np.full((rows, cols // 16), 0x55555555, np.uint32)
         pack_codes2(words, np.full(rows, 0x3F80, np.uint16), (1, rows, cols), Place(into=ternary), threads=2)
@@ -81,8 +81,8 @@ def main() -> None:
     packing.aligned_bytes = guarded_bytes
     paths = _library.paths_of(LIBRARY)
     run_products(paths)
-    for spelling in ("mlx-2bit", "bf16-stacked"):
-        run_model(pathlib.Path(sys.argv[2]) / spelling, paths)
+    for folder in sys.argv[2:]:
+        run_model(pathlib.Path(folder), paths)
 
 
 main()

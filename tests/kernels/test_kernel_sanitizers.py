@@ -21,7 +21,9 @@ def runtime(name: str) -> str | None:
     return found if pathlib.Path(found).is_absolute() else None
 
 
-def test_no_error_under_address_and_undefined_behaviour_sanitizers(tmp_path: pathlib.Path) -> None:
+def test_no_error_under_address_and_undefined_behaviour_sanitizers(
+    tmp_path: pathlib.Path, wide_folder: pathlib.Path
+) -> None:
     """Products of odd shapes and whole steps on every path touch no byte that is not theirs."""
     address = runtime("libasan.so")
     if address is None:
@@ -45,7 +47,8 @@ def test_no_error_under_address_and_undefined_behaviour_sanitizers(tmp_path: pat
         sys.executable,
         str(HERE / "sanitized_run.py"),
         str(library),
-        str(HERE.parent / "data" / "golden"),
+        *(str(HERE.parent / "data" / "golden" / spelling) for spelling in ("mlx-2bit", "bf16-stacked")),
+        str(wide_folder),
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -67,13 +67,15 @@ int maple_linear(const maple_matrix* m, const float* x, int32_t count, float* y,
   }
   Matrix matrix{static_cast<const uint8_t*>(m->blocks), m->kind, padded, matrix_block_bytes(m->kind, m->cols), nullptr, nullptr};
   std::vector<float> units(m->kind == kAffine4 ? blocks * kBlockRows : 0);
+  std::vector<uint8_t> scratch(kProductScratch);
   std::vector<int16_t> words(units.empty() || !activations ? 0 : stride * count);
   if (!units.empty() && !affine4_units(matrix, static_cast<int>(units.size()), units.data()))
     return fail(error, "linear: weights beyond 1e30");
   matrix.units = units.data();
   for (int t = 0; t < count && !words.empty(); t += kWordTile)
     kernels->word_tile(&rows[t], count - t < kWordTile ? count - t : kWordTile, padded, activations, &words[t * stride]);
-  kernels->matmul(matrix, 0, static_cast<int>(blocks), activations, inputs.data(), count, {outputs.data(), nullptr});
+  kernels->matmul(matrix, 0, static_cast<int>(blocks), activations, inputs.data(), count, {outputs.data(), nullptr},
+                  scratch.data());
   for (int t = 0; t < count; ++t)
     for (int r = 0; r < m->rows; ++r) y[static_cast<size_t>(t) * m->rows + r] = output[t * blocks * kBlockRows + r];
   return 0;

@@ -19,7 +19,7 @@ namespace {
 
 #if defined(__x86_64__)
 struct X86 {
-  bool avx2 = false, avx_vnni = false, avx512 = false;
+  bool avx2 = false, avx_vnni = false, avx512 = false, avx512_vbmi = false;
   X86() {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return;
@@ -31,6 +31,7 @@ struct X86 {
     avx2 = ymm && fma && f16c && (b & (1u << 5));
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
     avx512 = avx2 && zmm && (b & wanted) == wanted && (c & (1u << 11));
+    avx512_vbmi = avx512 && (c & (1u << 1));
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) avx_vnni = avx2 && (a & (1u << 4));
   }
 };
@@ -58,6 +59,7 @@ int available_paths() {
   if (cpu.avx2) paths |= 1 << kPathAvx2;
   if (cpu.avx_vnni) paths |= 1 << kPathAvxVnni;
   if (cpu.avx512) paths |= 1 << kPathAvx512;
+  if (cpu.avx512_vbmi) paths |= 1 << kPathAvx512Vbmi;
 #elif defined(__aarch64__)
   static const bool dot_products = has_dot_products();
   paths |= 1 << kPathNeon;
@@ -68,11 +70,12 @@ int available_paths() {
 
 const KernelTable* kernel_table(int path) {
   if (path < 0)
-    for (int best : {kPathAvx512, kPathAvxVnni, kPathAvx2, kPathNeonDot, kPathNeon, kPathScalar})
+    for (int best : {kPathAvx512Vbmi, kPathAvx512, kPathAvxVnni, kPathAvx2, kPathNeonDot, kPathNeon, kPathScalar})
       if (available_paths() & (1 << best)) return kernel_table(best);
   if (path < 0 || path >= kPaths || !(available_paths() & (1 << path))) return nullptr;
   switch (path) {
 #if defined(__x86_64__)
+    case kPathAvx512Vbmi: return avx512vbmi_table();
     case kPathAvx512: return avx512_table();
     case kPathAvxVnni: return avxvnni_table();
     case kPathAvx2: return avx2_table();

@@ -13,6 +13,7 @@ constexpr int kBlockRows = 16;   // rows interleaved in a weight block
 constexpr int kKvTokens = 64;    // tokens in a KV block
 constexpr int kWordTile = 8;     // rows of a word tile; tiles start at multiples of it
 constexpr int kGroup = 64;       // columns that share a scale and bias in the affine 4-bit kind
+constexpr int kTwoLimbSteps = 10879;  // the largest integer of two limbs: sums of three fit 16 bits, see lookup.inc
 
 enum WeightKind : int32_t { kTernary = 0, kAffine4 = 1, kInt8 = 2, kBf16 = 3, kF32 = 4 };
 enum Activations : int32_t { kActFp32 = 0, kActInt8 = 1, kActInt8x2 = 2 };  // the value is the number of limbs
@@ -73,10 +74,12 @@ struct Attention {
 
 struct KernelTable {
   const char* name;
-  void (*matmul)(const Matrix& w, int begin, int end, int limbs, const Row* const* rows, int count, Sink sink);
+  // `scratch` has kProductScratch bytes of the calling thread.
+  void (*matmul)(const Matrix& w, int begin, int end, int limbs, const Row* const* rows, int count, Sink sink,
+                 uint8_t* scratch);
   // gate and up blocks alternate: hidden[t][i] = silu(min(gate_i, clamp)) * clip(up_i, -clamp, clamp)
   void (*gate_up)(const Matrix& w, int begin, int end, int limbs, const Row* const* rows, int count,
-                  float* const* hidden, float clamp);
+                  float* const* hidden, float clamp, uint8_t* scratch);
   void (*rms_norm)(const float* x, const float* weight, int n, int padded, float eps, float* out);
   void (*quantize)(const float* x, int padded, int limbs, int8_t* out, Row* row);
   // The integers of up to kWordTile quantised rows as 16-bit words, side by side so that one pointer serves them all: for
@@ -95,10 +98,16 @@ inline size_t kv_tile_bytes(KvTile t) {
   return elements + (t.kind == kKvInt8 ? 2u * kKvTokens * sizeof(float) : 0);
 }
 
+// What a product by lookup keeps between its passes over the columns.
+constexpr int kLookupBlocks = 64, kLookupGroup = 32;  // blocks and tokens at once
+constexpr int kLookupLeastBlocks = 16;                // for fewer, the tables cost more than they save
+constexpr size_t kLookupTableBytes = 32 << 10;
+constexpr size_t kProductScratch = kLookupTableBytes + static_cast<size_t>(kLookupGroup + 1) * kLookupBlocks * kBlockRows * 4;
+
 constexpr int kAttendTokens = 8;  // query tokens that share one pass over the keys
 
 inline size_t attention_scratch(int heads, int dim) {
-  return static_cast<size_t>(kAttendTokens) * heads * (dim + 2) + static_cast<size_t>(heads) * kKvTokens;
+  return static_cast<size_t>(kAttendTokens) * heads * (dim + kKvTokens + 2);
 }
 
 int padded_columns(int32_t kind, int cols);
@@ -106,6 +115,7 @@ size_t affine4_row_bytes(int cols);
 bool affine4_units(const Matrix& matrix, int rows, float* units);  // false where weights are beyond all reason
 size_t matrix_block_bytes(int32_t kind, int cols);
 
+const KernelTable* avx512vbmi_table();
 const KernelTable* avx512_table();
 const KernelTable* avxvnni_table();
 const KernelTable* avx2_table();

@@ -60,7 +60,7 @@ typedef struct {
 
 MAPLE_API int maple_abi_version(void);
 // Bit i is set when path i can run here: 0 scalar, 1 AVX2, 2 AVX-VNNI, 3 AVX-512 VNNI, 4 NEON, 5 NEON with dot
-// products.
+// products, 6 AVX-512 VNNI with VBMI.
 MAPLE_API int maple_paths(void);
 MAPLE_API const char* maple_path_name(int path);
 

@@ -10,6 +10,7 @@ namespace maple {
 namespace {
 
 constexpr int kTokenChunk = 4;  // tokens a thread takes at once where work goes by token
+constexpr int kManyTokens = 16;  // tokens from which a thread's part of a matrix is long in rows and short in tokens
 constexpr int kDownBlocks = 8;  // blocks of experts' outputs that a thread takes at least
 
 int chunks_of(int n, int size) { return (n + size - 1) / size; }
@@ -134,10 +135,25 @@ Model::Upcoming Model::upcoming(const Matrix& matrix, int rows) const {
 
 void Model::multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink, Upcoming upcoming) {
   const int blocks = chunks_of(rows, kBlockRows), size = chunk_blocks(matrix, rows), chunks = chunks_of(blocks, size);
-  pool_.parallel(chunks, [&](int chunk, int) {
+  if (count >= kManyTokens && matrix.kind == kTernary) return multiply_many(matrix, blocks, inputs, count, sink);
+  pool_.parallel(chunks, [&](int chunk, int thread) {
     Matrix part = matrix;
     part.next = next_chunk(matrix, chunk, chunks, static_cast<size_t>(size) * matrix.block_bytes, upcoming);
-    kernels_->matmul(part, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations, inputs, count, sink);
+    kernels_->matmul(part, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations, inputs, count, sink,
+                     scratch(thread));
+  });
+}
+
+// Long ranges of rows, which share what is made of the tokens (lookup.inc), for some tokens at a time. The ranges are as
+// short as it takes to keep the threads even.
+void Model::multiply_many(const Matrix& matrix, int blocks, const Row* const* inputs, int count, Sink sink) {
+  const int groups = chunks_of(count, kLookupGroup), fair = blocks * groups / (4 * pool_.threads()) / 4 * 4;
+  const int size = std::clamp(fair, kLookupLeastBlocks, kLookupBlocks);
+  pool_.parallel(chunks_of(blocks, size) * groups, [&](int chunk, int thread) {
+    const int begin = chunk / groups * size, first = chunk % groups * kLookupGroup;
+    kernels_->matmul(matrix, begin, std::min(blocks, begin + size), config_.activations, inputs + first,
+                     std::min(kLookupGroup, count - first), {sink.out + first, sink.weight ? sink.weight + first : nullptr},
+                     scratch(thread));
   });
 }
 
@@ -207,7 +223,7 @@ void Model::attend(const Layer& layer, const maple_slice* slices, const Attentio
   a.block_stride = kv_block_bytes(!layer.full);
   a.blocks = layer.full ? slice.blocks : slice.sliding_blocks;
   a.tile = tile_;
-  a.scratch = attention_scratch_ + static_cast<size_t>(thread) * attention_scratch_floats_;
+  a.scratch = reinterpret_cast<float*>(scratch(thread));
   kernels_->attend(a);
 }
 
@@ -221,10 +237,11 @@ void Model::experts(const Layer& layer, Upcoming after) {
   group_by_expert();
 
   // Many experts are read one after the other, so each should be long; a single token's few leave the threads uneven.
-  const int pairs = tokens_ * config_.experts_per_token;
-  const int fair = chunks_of(config_.hidden, kBlockRows) / (2 * pool_.threads()) / 4 * 4;
-  const int size = tokens_ == 1 ? kDownBlocks : std::clamp(fair, kDownBlocks, 4 * kDownBlocks);
-  gate_and_up(layer, size);
+  const int pairs = tokens_ * config_.experts_per_token, active = static_cast<int>(active_.size());
+  const bool many = pairs >= 4 * active && active >= 8 * pool_.threads();  // tokens, and experts to even the threads out
+  const int fair = chunks_of(config_.hidden, kBlockRows) / (many ? pool_.threads() : 2 * pool_.threads()) / 4 * 4;
+  const int size = tokens_ == 1 ? kDownBlocks : std::clamp(fair, kDownBlocks, many ? kLookupBlocks : 4 * kDownBlocks);
+  gate_and_up(layer, many ? kLookupBlocks : kLookupLeastBlocks, size);
   pool_.parallel(chunks_of(pairs, 4 * kTokenChunk), [&](int chunk, int) {
     for (int p = chunk * 4 * kTokenChunk; p < std::min(pairs, (chunk + 1) * 4 * kTokenChunk); ++p)
       kernels_->quantize(hidden_rows_ + static_cast<size_t>(p) * width_, width_, config_.activations,
@@ -233,15 +250,15 @@ void Model::experts(const Layer& layer, Upcoming after) {
   down(layer, size, after);
 }
 
-void Model::gate_and_up(const Layer& layer, int down_size) {
+void Model::gate_and_up(const Layer& layer, int most, int down_size) {
   const int active = static_cast<int>(active_.size()), blocks = 2 * width_ / kBlockRows;
-  const int size = std::min(blocks, 16), parts = chunks_of(blocks, size), chunks = active * parts;
+  const int size = std::min(blocks, most), parts = chunks_of(blocks, size), chunks = active * parts;
   const size_t down_bytes = static_cast<size_t>(down_size) * layer.down.block_bytes;
   const auto at = [&](int chunk) {
     return layer.gate_up.blocks + static_cast<size_t>(active_[chunk / parts]) * layer.gate_up_bytes +
            static_cast<size_t>(chunk % parts * size) * layer.gate_up.block_bytes;
   };
-  pool_.parallel(chunks, [&](int chunk, int) {
+  pool_.parallel(chunks, [&](int chunk, int thread) {
     const int expert = active_[chunk / parts], begin = chunk % parts * size, next = chunk + pool_.threads();
     const int first = expert_start_[expert], count = expert_start_[expert + 1] - first;
     Matrix matrix = layer.gate_up;
@@ -250,7 +267,7 @@ void Model::gate_and_up(const Layer& layer, int down_size) {
                                 : layer.down.blocks + static_cast<size_t>(active_[0]) * layer.down_bytes +
                                       static_cast<size_t>(next - chunks) * down_bytes;
     kernels_->gate_up(matrix, begin, std::min(blocks, begin + size), config_.activations, pair_rows_.data() + first, count,
-                      pair_hidden_.data() + first, config_.clamp);
+                      pair_hidden_.data() + first, config_.clamp, scratch(thread));
   });
 }
 
@@ -258,7 +275,7 @@ void Model::gate_and_up(const Layer& layer, int down_size) {
 void Model::down(const Layer& layer, int size, Upcoming after) {
   const int blocks = chunks_of(config_.hidden, kBlockRows), chunks = chunks_of(blocks, size);
   const size_t chunk_bytes = static_cast<size_t>(size) * layer.down.block_bytes;
-  pool_.parallel(chunks, [&](int chunk, int) {
+  pool_.parallel(chunks, [&](int chunk, int thread) {
     for (size_t i = 0; i < active_.size(); ++i) {
       Matrix matrix = layer.down;
       if (i + 1 < active_.size()) {
@@ -272,7 +289,8 @@ void Model::down(const Layer& layer, int size, Upcoming after) {
       matrix.blocks += static_cast<size_t>(active_[i]) * layer.down_bytes;
       const int first = expert_start_[active_[i]], count = expert_start_[active_[i] + 1] - first;
       kernels_->matmul(matrix, chunk * size, std::min(blocks, (chunk + 1) * size), config_.activations,
-                       pair_hidden_rows_.data() + first, count, {pair_x_.data() + first, pair_weight_.data() + first});
+                       pair_hidden_rows_.data() + first, count, {pair_x_.data() + first, pair_weight_.data() + first},
+                       scratch(thread));
     }
   });
 }

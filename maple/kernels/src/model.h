@@ -57,13 +57,15 @@ class Model {
   void append_keys(const Layer& layer, const maple_slice* slices, int token);
   void attend(const Layer& layer, const maple_slice* slices, const AttentionRun& run, int kv_head, int thread);
   void experts(const Layer& layer, Upcoming after);
-  void gate_and_up(const Layer& layer, int down_size);
+  void gate_and_up(const Layer& layer, int most, int down_size);
   void down(const Layer& layer, int size, Upcoming after);
   void route(int token);
   void group_by_expert();
   void normalize_rows(const float* weight);
   void head(const maple_slice* slices, int count, float* logits);
   void multiply(const Matrix& matrix, int rows, const Row* const* inputs, int count, Sink sink, Upcoming upcoming);
+  uint8_t* scratch(int thread) const { return scratch_ + static_cast<size_t>(thread) * scratch_bytes_; }
+  void multiply_many(const Matrix& matrix, int blocks, const Row* const* inputs, int count, Sink sink);
   int chunk_blocks(const Matrix& matrix, int rows) const;
   Upcoming upcoming(const Matrix& matrix, int rows) const;
   const uint8_t* next_chunk(const Matrix& matrix, int chunk, int chunks, size_t chunk_bytes, Upcoming upcoming) const;
@@ -93,10 +95,11 @@ class Model {
   std::vector<int> slice_of_, position_of_;    // by token of the step
   std::vector<AttentionRun> runs_;
   Pages arena_;
-  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_, *attention_scratch_;
+  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_;
   int16_t* words_;
   int8_t *limbs_, *attention_limbs_, *hidden_limbs_;
-  size_t attention_scratch_floats_;
+  uint8_t* scratch_;                           // of each thread, for one product or one run of attention at a time
+  size_t scratch_bytes_;
   std::vector<Row> rows_, attention_rows_, hidden_row_;
   std::vector<const Row*> row_list_, attention_list_, pair_rows_, pair_hidden_rows_, head_list_;
   std::vector<float*> x_list_, qkv_list_, router_list_, pair_hidden_, pair_x_, logits_list_;

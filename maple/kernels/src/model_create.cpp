@@ -101,7 +101,8 @@ Model::Model(const maple_config& config, const KernelTable* kernels)
   limb_stride_ = skewed(hidden_ * limbs);
   attention_limb_stride_ = skewed(query_ * limbs);
   hidden_limb_stride_ = skewed(width_ * limbs);
-  attention_scratch_floats_ = attention_scratch(config.heads / config.kv_heads, config.head_dim) + 16;
+  const size_t attention = attention_scratch(config.heads / config.kv_heads, config.head_dim) * sizeof(float);
+  scratch_bytes_ = (std::max(attention, kProductScratch) + 127) / 64 * 64;
   for (int f = 0; f < config.rotary_dim / 2; ++f)
     inverse_frequency_.push_back(std::pow(static_cast<double>(config.rope_theta), -2.0 * f / config.rotary_dim));
 }
@@ -169,7 +170,7 @@ bool Model::allocate(char* error) {
                attended = reserve(n * query_ * f), hidden_rows = reserve(pairs * width_ * f), router = reserve(n * experts_ * f),
                rope = reserve(n * std::max(config_.rotary_dim, 1) * f),
                words = reserve(n * hidden_ * sizeof(int16_t)),
-               scratch = reserve(pool_.threads() * attention_scratch_floats_ * f), limbs = reserve(n * limb_stride_),
+               scratch = reserve(pool_.threads() * scratch_bytes_), limbs = reserve(n * limb_stride_),
                attention_limbs = reserve(n * attention_limb_stride_), hidden_limbs = reserve(pairs * hidden_limb_stride_);
   arena_ = map_pages(used);
   if (!arena_ || !full_pool_ || !sliding_pool_) {
@@ -181,7 +182,7 @@ bool Model::allocate(char* error) {
   auto bytes = [&](size_t at) { return reinterpret_cast<int8_t*>(arena_.get() + at); };
   x_ = floats(x), normed_ = floats(normed), qkv_ = floats(qkv_rows), attended_ = floats(attended);
   hidden_rows_ = floats(hidden_rows), router_ = floats(router), rope_ = floats(rope);
-  attention_scratch_ = floats(scratch);
+  scratch_ = arena_.get() + scratch;
   words_ = reinterpret_cast<int16_t*>(arena_.get() + words);
   limbs_ = bytes(limbs), attention_limbs_ = bytes(attention_limbs), hidden_limbs_ = bytes(hidden_limbs);
 
