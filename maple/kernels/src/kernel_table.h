@@ -101,8 +101,9 @@ inline size_t kv_tile_bytes(KvTile t) {
 // What a product by lookup keeps between its passes over the columns.
 constexpr int kLookupBlocks = 64, kLookupGroup = 32;  // blocks and tokens at once
 constexpr int kLookupLeastBlocks = 16;                // for fewer, the tables cost more than they save
-constexpr size_t kLookupTableBytes = 32 << 10;
-constexpr size_t kProductScratch = kLookupTableBytes + static_cast<size_t>(kLookupGroup + 1) * kLookupBlocks * kBlockRows * 4;
+constexpr size_t kLookupTableBytes = 32 << 10, kLookupWeightBytes = 4 << 10;  // of a tile's tables, of a block's weights
+constexpr size_t kProductScratch =
+    kLookupTableBytes + kLookupBlocks * kLookupWeightBytes + static_cast<size_t>(kLookupGroup + 1) * kLookupBlocks * kBlockRows * 4;
 
 constexpr int kAttendTokens = 8;  // query tokens that share one pass over the keys
 
