@@ -10,7 +10,7 @@ namespace maple {
 namespace {
 
 constexpr int kTokenChunk = 4;  // tokens a thread takes at once where work goes by token
-constexpr int kManyTokens = 16;  // tokens from which a thread's part of a matrix is long in rows and short in tokens
+constexpr int kManyTokens = 8;  // tokens from which a thread's part of a matrix is long in rows and short in tokens
 constexpr int kDownBlocks = 8;  // blocks of experts' outputs that a thread takes at least
 
 int chunks_of(int n, int size) { return (n + size - 1) / size; }
