@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 import attrs
 import structlog
 from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
-from tokenizers import Tokenizer
 
 from maple.chat_template import ChatTemplate, TemplateFailed
 from maple.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.engine.api import PromptTooLong
 from maple.prompt_files import read_config, read_tokenizer, special_tokens, template_source
+from maple.text_parts import TextTokenizer
 from maple.token_bound import SHRINKAGE, TokenBound
 
 log = structlog.get_logger(__name__)
@@ -56,9 +56,7 @@ class PromptEncoder:
         self._template = ChatTemplate(template_source(folder, config))
         self._special_tokens = dict(special_tokens(config))
         self._control = ControlText(self._tokenizer.get_added_tokens_decoder(), self._template.words)
-        self._text_tokenizer = Tokenizer(self._tokenizer.model)  # shares the vocabulary, knows no added token
-        self._text_tokenizer.normalizer = self._tokenizer.normalizer
-        self._text_tokenizer.pre_tokenizer = self._tokenizer.pre_tokenizer
+        self._text = TextTokenizer(self._tokenizer)
         self._vocabulary = max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         self._bound = TokenBound(self._tokenizer)
 
@@ -136,13 +134,10 @@ class PromptEncoder:
 
     def _text_ids(self, text: str) -> list[int]:
         """Ids of ``text`` as text, even where the vocabulary could spell a control token from its letters."""
-        ids = self._encode_text(text)
+        ids = self._text.ids(text)
         if self._control.ids.isdisjoint(ids):
             return ids
-        return [number for character in text for number in self._encode_text(character)]
-
-    def _encode_text(self, text: str) -> list[int]:
-        return self._text_tokenizer.encode(text, add_special_tokens=False).ids
+        return [number for character in text for number in self._text.ids(character)]
 
 
 class PromptPool:
