@@ -87,7 +87,7 @@ def _wait(log: IO[str]) -> str:
         elif event["event"] == "server.ready":
             return f"http://127.0.0.1:{port}"
         elif event.get("level") == "error":
-            raise CommandFailed(f"the server could not load its model: {event.get('error', event['event'])}")
+            raise CommandFailed(f"the server could not load its model: {event.get('reason', event['event'])}")
     raise CommandFailed(f"the server did not start: {last.removeprefix('maple: ')}")
 
 

@@ -56,5 +56,5 @@ def test_another_thread_may_have_a_server_too(made: list[subprocess.Popen[str]])
     thread.start()
     thread.join(60)
     assert len(said) == 1
-    assert said[0].startswith("the server could not load its model")
+    assert said[0] == "the server could not load its model: model folder folder does not exist"
     assert made[0].poll() is not None
