@@ -1,0 +1,116 @@
+"""Text to ids, word by word where that is known to give the ids of the whole.
+
+A conversation is tokenised anew at every turn, and a thousand words take milliseconds in which nothing else of the
+request can go on, most of all when they are read from memory again because a prefill went through every cache. Maple's
+tokenizer looks at each word by itself, so the words that it has met are looked up, and what is new goes to it side by
+side. Every other tokenizer gets its text whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+
+__all__ = ["TextTokenizer"]
+
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""What Maple's tokenizer takes for words."""
+
+_ASCII_WORD = re.compile(
+    r"'(?i:s|t|re|ve|m|ll|d)|[^\r\nA-Za-z0-9]?[A-Za-z]+|[0-9]| ?[^\sA-Za-z0-9]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    re.ASCII,
+)
+"""The same in text of ASCII alone."""
+
+_CUT = re.compile("(?<=[A-Za-z])(?= [A-Za-z])")
+"""A space between two letters begins a word, whatever is around them."""
+
+_PART = 1000
+"""Characters, at least, of a part that has others than ASCII ones."""
+
+_VOCABULARY_WORD = re.compile("Ġ[a-z]+")  # as byte-level vocabularies spell a space and a word
+_MOST_KNOWN = 1 << 16
+_LONGEST_KNOWN = 32
+
+Ids = tuple[int, ...]
+
+
+class TextTokenizer:
+    """The ids of text without control tokens. Thread safe."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Share the vocabulary, the normaliser and the pre-tokeniser, but know no added token."""
+        self._tokenizer = Tokenizer(tokenizer.model)
+        self._tokenizer.normalizer = tokenizer.normalizer
+        self._tokenizer.pre_tokenizer = tokenizer.pre_tokenizer
+        self._separable = _takes_words_apart(tokenizer)
+        self._known: dict[str, Ids] = {}  # only ever grows
+
+    def learn_vocabulary(self) -> None:
+        """Meet the words that are tokens themselves: tenths of a second, in any thread."""
+        if self._separable:
+            vocabulary = self._tokenizer.get_vocab(with_added_tokens=False)
+            words = [token.replace("Ġ", " ") for token in vocabulary if _VOCABULARY_WORD.fullmatch(token)]
+            self._meet(words)
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of ``text``: those that the tokenizer gives for it as a whole."""
+        if not self._separable:
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
+        known = self._known
+        words = list(_words(text))
+        new = self._meet(list(dict.fromkeys(word for word in words if word not in known)))
+        return [number for word in words for number in (new[word] if word in new else known[word])]
+
+    def _meet(self, words: Sequence[str]) -> dict[str, Ids]:
+        """The ids of each word; those that are short are known from now on, as long as there is room."""
+        if not words:
+            return {}
+        encodings = self._tokenizer.encode_batch_fast(words, add_special_tokens=False)
+        new = {word: tuple(encoding.ids) for word, encoding in zip(words, encodings, strict=True)}
+        room = _MOST_KNOWN - len(self._known)
+        short = [word for word in words if len(word) <= _LONGEST_KNOWN]
+        self._known.update((word, new[word]) for word in short[: max(room, 0)])
+        return new
+
+
+def _words(text: str) -> Iterator[str]:
+    """Words, and for parts that are not ASCII the part."""
+    for part in [text] if text.isascii() else _parts(text):
+        if part.isascii():
+            yield from _ASCII_WORD.findall(part)
+        else:
+            yield part
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Parts of a thousand characters and what is left of a word, each but the first with the space before it."""
+    begin = 0
+    while cut := _CUT.search(text, begin + _PART):
+        yield text[begin : cut.start()]
+        begin = cut.start()
+    yield text[begin:]
+
+
+def _takes_words_apart(tokenizer: Tokenizer) -> bool:
+    """Whether words stand for themselves: Maple's, and no normaliser that looks across a space."""
+    small = Tokenizer(BPE())
+    small.normalizer, small.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    stages = json.loads(small.to_str())
+    match stages["pre_tokenizer"]:
+        case {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        }:
+            return words == _WORDS and stages["normalizer"] in (None, {"type": "NFC"})
+    return False
