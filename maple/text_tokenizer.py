@@ -2,8 +2,8 @@
 
 A conversation is tokenised anew at every turn, and a thousand words take milliseconds in which nothing else of the
 request can go on, most of all when they are read from memory again because a prefill went through every cache. Maple's
-tokenizer looks at each word by itself, so the words that it has met are looked up, and what is new goes to it side by
-side. Every other tokenizer gets its text whole.
+tokenizer looks at each word by itself, so words that were met before are looked up, and a text of many new ones goes to
+it in parts side by side. Every other tokenizer gets its text whole.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _CUT = re.compile("(?<=[A-Za-z])(?= [A-Za-z])")
 """A space between two letters begins a word, whatever is around them."""
 
 _PART = 1000
-"""Characters, at least, of a part that has others than ASCII ones."""
+"""Characters, at least, of a part of a text."""
+
+_MEETING = 4
+"""How many words of a text cost as much as one that is met by itself."""
 
 _VOCABULARY_WORD = re.compile("Ġ[a-z]+")  # as byte-level vocabularies spell a space and a word
 _MOST_KNOWN = 1 << 16
@@ -66,8 +69,15 @@ class TextTokenizer:
             return self._tokenizer.encode(text, add_special_tokens=False).ids
         known = self._known
         words = list(_words(text))
-        new = self._meet(list(dict.fromkeys(word for word in words if word not in known)))
+        strange = list(dict.fromkeys(word for word in words if word not in known))
+        if len(strange) * _MEETING > len(words):
+            return self._side_by_side(text)
+        new = self._meet(strange)
         return [number for word in words for number in (new[word] if word in new else known[word])]
+
+    def _side_by_side(self, text: str) -> list[int]:
+        encodings = self._tokenizer.encode_batch_fast(list(_parts(text)), add_special_tokens=False)
+        return [number for encoding in encodings for number in encoding.ids]
 
     def _meet(self, words: Sequence[str]) -> dict[str, Ids]:
         """The ids of each word; those that are short are known from now on, as long as there is room."""

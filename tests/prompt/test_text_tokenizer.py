@@ -103,23 +103,38 @@ def test_a_text_without_words_stays_whole() -> None:
     assert list(text_tokenizer._parts(text)) == [text]
 
 
+def strange(count: int) -> str:
+    """As many words that are in no vocabulary, each among five times the same."""
+    words = (f" q{chr(97 + i % 26)}x{chr(97 + i // 26 % 26)}z" for i in range(count))
+    return "".join(f"{word} and the rest of it" for word in words)
+
+
+def test_strange_words_are_met_once(maple: Tokenizer) -> None:
+    """Where few are new they are known afterwards; a text of nothing else goes to the tokenizer as it is."""
+    tokenizer = TextTokenizer(maple)
+    text = strange(300)
+    new = "".join(f" q{chr(97 + i % 26)}y{chr(97 + i // 26)}" for i in range(600))
+    for unmet in (new, text, text):
+        assert tokenizer.ids(unmet) == whole(maple, unmet)
+    assert len(tokenizer._known) == 305
+    assert " qaxaz" in tokenizer._known
+
+
 def test_what_is_known_is_bounded(maple: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """No client fills the memory with words: neither with many nor with long ones."""
     monkeypatch.setattr(text_tokenizer, "_MOST_KNOWN", 100)
     tokenizer = TextTokenizer(maple)
-    text = (
-        " ".join(f"{'q' * (1 + i % 7)}{chr(97 + i % 26)}x{'z' * (i % 11)}" for i in range(2000)) + "y" * 500
-    )
-    assert tokenizer.ids(text) == whole(maple, text)
-    assert len(tokenizer._known) == 100
+    text = "y" * 500 + strange(300)
+    for _ in range(2):
+        assert tokenizer.ids(text) == whole(maple, text)
+        assert len(tokenizer._known) == 100
     assert max(map(len, tokenizer._known)) <= 32
-    assert tokenizer.ids(text) == whole(maple, text)
 
 
 def test_threads_may_share_it(maple: Tokenizer) -> None:
     """Eight threads meet the same new words at once."""
     tokenizer = TextTokenizer(maple)
-    text = " ".join(f"word{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}" for i in range(500))
+    text = strange(500)
     wanted, answers = whole(maple, text), []
     threads = [threading.Thread(target=lambda: answers.append(tokenizer.ids(text))) for _ in range(8)]
     for thread in threads:
