@@ -8,9 +8,11 @@ it in parts side by side. Every other tokenizer gets its text whole.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -38,9 +40,12 @@ _PART = 1000
 _MEETING = 4
 """How many words of a text cost as much as one that is met by itself."""
 
-_VOCABULARY_WORD = re.compile("Ġ[a-z]+")  # as byte-level vocabularies spell a space and a word
-_MOST_KNOWN = 1 << 16
+_VOCABULARY_WORD = re.compile(
+    "Ġ?[A-Za-z][a-z]*"
+)  # as byte-level vocabularies spell a word and the space before it
+_MOST_KNOWN = 1 << 17
 _LONGEST_KNOWN = 32
+_AT_ONCE = 2000
 
 Ids = tuple[int, ...]
 
@@ -61,19 +66,22 @@ class TextTokenizer:
         if self._separable:
             vocabulary = self._tokenizer.get_vocab(with_added_tokens=False)
             words = [token.replace("Ġ", " ") for token in vocabulary if _VOCABULARY_WORD.fullmatch(token)]
-            self._meet(words)
+            for first in range(0, len(words), _AT_ONCE):
+                self._meet(words[first : first + _AT_ONCE])
 
     def ids(self, text: str) -> list[int]:
         """The ids of ``text``: those that the tokenizer gives for it as a whole."""
         if not self._separable:
             return self._tokenizer.encode(text, add_special_tokens=False).ids
-        known = self._known
         words = list(_words(text))
-        strange = list(dict.fromkeys(word for word in words if word not in known))
-        if len(strange) * _MEETING > len(words):
-            return self._side_by_side(text)
-        new = self._meet(strange)
-        return [number for word in words for number in (new[word] if word in new else known[word])]
+        found = list(map(self._known.get, words))
+        if None in found:
+            strange = list({word: None for word, ids in zip(words, found, strict=True) if ids is None})
+            if len(strange) * _MEETING > len(words):
+                return self._side_by_side(text)
+            new = self._meet(strange)
+            found = [new[word] if ids is None else ids for word, ids in zip(words, found, strict=True)]
+        return list(itertools.chain.from_iterable(cast("list[Ids]", found)))
 
     def _side_by_side(self, text: str) -> list[int]:
         encodings = self._tokenizer.encode_batch_fast(list(_parts(text)), add_special_tokens=False)
@@ -81,8 +89,6 @@ class TextTokenizer:
 
     def _meet(self, words: Sequence[str]) -> dict[str, Ids]:
         """The ids of each word; those that are short are known from now on, as long as there is room."""
-        if not words:
-            return {}
         encodings = self._tokenizer.encode_batch_fast(words, add_special_tokens=False)
         new = {word: tuple(encoding.ids) for word, encoding in zip(words, encodings, strict=True)}
         room = _MOST_KNOWN - len(self._known)
