@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from tokenizers import Tokenizer
-from tokenizers.models import BPE
+from tokenizers.models import BPE, Model
 
 __all__ = ["TextTokenizer"]
 
@@ -40,9 +40,9 @@ _PART = 1000
 _MEETING = 4
 """How many words of a text cost as much as one that is met by itself."""
 
-_VOCABULARY_WORD = re.compile(
-    "Ġ?[A-Za-z][a-z]*"
-)  # as byte-level vocabularies spell a word and the space before it
+_VOCABULARY_WORD = re.compile("Ġ?[A-Za-z][a-z]*")
+"""As byte-level vocabularies spell a word and the space before it."""
+
 _MOST_KNOWN = 1 << 17
 _LONGEST_KNOWN = 32
 _AT_ONCE = 2000
@@ -55,9 +55,7 @@ class TextTokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Share the vocabulary, the normaliser and the pre-tokeniser, but know no added token."""
-        self._tokenizer = Tokenizer(tokenizer.model)
-        self._tokenizer.normalizer = tokenizer.normalizer
-        self._tokenizer.pre_tokenizer = tokenizer.pre_tokenizer
+        self._tokenizer = _with_model(tokenizer, tokenizer.model)
         self._separable = _takes_words_apart(tokenizer)
         self._known: dict[str, Ids] = {}  # only ever grows
 
@@ -115,11 +113,16 @@ def _parts(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
+def _with_model(tokenizer: Tokenizer, model: Model) -> Tokenizer:
+    """What is done to text before ``model``, and nothing else of the tokenizer's."""
+    plain = Tokenizer(model)
+    plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    return plain
+
+
 def _takes_words_apart(tokenizer: Tokenizer) -> bool:
     """Whether words stand for themselves: Maple's, and no normaliser that looks across a space."""
-    small = Tokenizer(BPE())
-    small.normalizer, small.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
-    stages = json.loads(small.to_str())
+    stages = json.loads(_with_model(tokenizer, BPE()).to_str())  # without the vocabulary's megabytes
     match stages["pre_tokenizer"]:
         case {
             "type": "Sequence",

@@ -8,11 +8,7 @@ namespace avx2 {
 #include "kernels.inc"
 }  // namespace avx2
 
-const KernelTable* avx2_table() {
-  using namespace avx2;
-  static const KernelTable table{"avx2", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* avx2_table() { return avx2::table_named("avx2"); }
 
 }  // namespace maple
 #endif

@@ -8,11 +8,7 @@ namespace avx512 {
 #include "kernels.inc"
 }  // namespace avx512
 
-const KernelTable* avx512_table() {
-  using namespace avx512;
-  static const KernelTable table{"avx512", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* avx512_table() { return avx512::table_named("avx512"); }
 
 }  // namespace maple
 #endif

@@ -9,11 +9,7 @@ namespace avx512vbmi {
 #include "kernels.inc"
 }  // namespace avx512vbmi
 
-const KernelTable* avx512vbmi_table() {
-  using namespace avx512vbmi;
-  static const KernelTable table{"avx512vbmi", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* avx512vbmi_table() { return avx512vbmi::table_named("avx512vbmi"); }
 
 }  // namespace maple
 #endif

@@ -9,11 +9,7 @@ namespace avxvnni {
 #include "kernels.inc"
 }  // namespace avxvnni
 
-const KernelTable* avxvnni_table() {
-  using namespace avxvnni;
-  static const KernelTable table{"avxvnni", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* avxvnni_table() { return avxvnni::table_named("avxvnni"); }
 
 }  // namespace maple
 #endif

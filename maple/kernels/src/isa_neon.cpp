@@ -8,11 +8,7 @@ namespace neon {
 #include "kernels.inc"
 }  // namespace neon
 
-const KernelTable* neon_table() {
-  using namespace neon;
-  static const KernelTable table{"neon", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* neon_table() { return neon::table_named("neon"); }
 
 }  // namespace maple
 #endif

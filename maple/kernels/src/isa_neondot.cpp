@@ -9,11 +9,7 @@ namespace neondot {
 #include "kernels.inc"
 }  // namespace neondot
 
-const KernelTable* neondot_table() {
-  using namespace neondot;
-  static const KernelTable table{"neondot", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* neondot_table() { return neondot::table_named("neondot"); }
 
 }  // namespace maple
 #endif

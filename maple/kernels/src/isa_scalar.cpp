@@ -7,10 +7,6 @@ namespace scalar {
 #include "kernels.inc"
 }  // namespace scalar
 
-const KernelTable* scalar_table() {
-  using namespace scalar;
-  static const KernelTable table{"scalar", matmul, gate_up, rms_norm, quantize, word_tile, softmax, append, attend};
-  return &table;
-}
+const KernelTable* scalar_table() { return scalar::table_named("scalar"); }
 
 }  // namespace maple
