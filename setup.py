@@ -12,14 +12,15 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
-KERNELS = pathlib.Path(__file__).parent / "maple" / "kernels"
+ROOT = pathlib.Path(__file__).parent
+NATIVE = ROOT / "maple" / "native"
 
 
 def kernel_builder() -> ModuleType:
-    """maple/kernels/build.py by its file: importing the package would need its dependencies."""
-    spec = importlib.util.spec_from_file_location("maple_kernels_build", KERNELS / "build.py")
+    """maple/native/build.py by its file: importing the package would need its dependencies."""
+    spec = importlib.util.spec_from_file_location("maple_kernels_build", NATIVE / "build.py")
     if spec is None or spec.loader is None:
-        raise RuntimeError("maple/kernels/build.py is missing")
+        raise RuntimeError("maple/native/build.py is missing")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -59,8 +60,8 @@ class Wheel(bdist_wheel):
 setup(
     ext_modules=[
         Extension(
-            "maple.kernels.maple_kernels",
-            sources=[f"maple/kernels/src/{path.name}" for path in BUILDER.sources() if path.suffix == ".cpp"],
+            "maple.native.maple_kernels",
+            sources=[str(path.relative_to(ROOT)) for path in BUILDER.sources() if path.suffix == ".cpp"],
             optional=True,
         )
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from maple.cli import main
+from maple.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,18 +14,19 @@ import structlog
 from maple_plugins.registry import reasoning_parser, tool_parser
 from maple_protocols.registry import adapters
 
-from maple import __version__, logs
+from maple import __version__
+from maple.choose_engine import build_engine, model_source
 from maple.configure import Configuration
-from maple.engines import build_engine, model_source
 from maple.errors import MapleError
 from maple.http.keys import Keyring
 from maple.http.server import RunningServer, listen
 from maple.http.services import HttpSettings, Services, model_label
-from maple.metrics import Metrics
-from maple.prompt import PromptEncoder, PromptPool
+from maple.observe import logs
+from maple.observe.metrics import Metrics
+from maple.observe.tracing import open_tracing
+from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings
-from maple.store import SCHEME, ResponseStore
-from maple.tracing import open_tracing
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 log = structlog.get_logger(__name__)

@@ -30,7 +30,7 @@ from maple.engine.api import (
     Served,
     Ticket,
 )
-from maple.prompt import EncodedPrompt, PromptPool
+from maple.prompt.encode import EncodedPrompt, PromptPool
 
 log = structlog.get_logger(__name__)
 

@@ -27,8 +27,8 @@ from serving import http
 from streams import batch, loaded, memory, pause
 from turns import before, restart, reuse
 
-from maple import logs
-from maple.engines import DEMO_FOLDER
+from maple.choose_engine import DEMO_FOLDER
+from maple.observe import logs
 
 PARTS = {
     "batch": batch,

@@ -15,11 +15,11 @@ import attrs
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Finish, Job, Sampling
-from maple.engine.native_loader import KernelOptions, native_loader
 from maple.engine.runner import LoadedEngine, Loader
 from maple.engine.session_files import SessionFiles
 from maple.engine.worker import ThreadedEngine
-from maple.native.load import NativeSource
+from maple.native.loader import KernelOptions, native_loader
+from maple.native.weights import NativeSource
 
 
 @attrs.frozen(kw_only=True)

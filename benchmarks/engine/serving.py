@@ -31,7 +31,7 @@ from spans import Collector, collecting
 from tokenizers import Tokenizer
 
 from maple.engine.worker import ThreadedEngine
-from maple.prompt import PromptEncoder
+from maple.prompt.encode import PromptEncoder
 
 READY_SECONDS = 120
 PLAIN_WORD = re.compile("Ġ[a-z]{3,9}")

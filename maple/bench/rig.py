@@ -9,10 +9,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import KV_BLOCK_TOKENS, NativeModel, StepSlice
-from maple.kernels._library import default_library
-from maple.kernels.native import ActivationMode
-from maple.native.load import NativeWeights
+from maple.native.library import default_library
+from maple.native.model import KV_BLOCK_TOKENS, ActivationMode, NativeModel, StepSlice
+from maple.native.weights import NativeWeights
 
 __all__ = ["Rig", "Workload"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from maple.chat.stream import Call, Delta, Message
+from maple.client import Call, Delta, Message
 
 __all__ = ["Answer"]
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from maple.commands.parsing import CommandFailed
+from maple.cli.parsing import CommandFailed
 
 __all__ = ["own_server"]
 

@@ -7,7 +7,7 @@ import unicodedata
 from typing import TextIO
 
 from maple.chat.answer import Answer
-from maple.chat.stream import Delta
+from maple.client import Delta
 
 __all__ = ["Screen", "harmless"]
 

@@ -7,16 +7,16 @@ import importlib.metadata
 import importlib.util
 import pathlib
 
+from maple.choose_engine import wishes
+from maple.choose_loader import Choice, choose
 from maple.doctor.check import Check, Finding
-from maple.engine.choose import Choice, choose
-from maple.engines import wishes
-from maple.kernels import KernelInfo, available
+from maple.native.library import KernelInfo, available
 from maple.settings import Settings
 
 __all__ = ["EngineCheck", "KernelCheck", "TorchCheck"]
 
 _NVIDIA = pathlib.Path("/dev/nvidiactl")
-_BUILD = "install g++ or clang, then run python -m maple.kernels.build"
+_BUILD = "install g++ or clang, then run python -m maple.native.build"
 
 
 def _choice(settings: Settings) -> Choice:

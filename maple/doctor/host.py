@@ -8,7 +8,7 @@ import sys
 
 from maple.doctor.check import Check, Finding
 from maple.engine.runner import physical_cores
-from maple.kernels.build import CompilerMissing, compiler
+from maple.native.build import CompilerMissing, compiler
 
 __all__ = ["CompilerCheck", "ProcessorCheck", "PythonCheck"]
 

@@ -9,20 +9,20 @@ import sys
 
 import attrs
 
+from maple.checkpoint.describe import read_fields
+from maple.checkpoint.disk import existing
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.fields import PlainConfig
+from maple.checkpoint.folder import Checkpoint
+from maple.choose_engine import model_source
 from maple.doctor.check import Check, Finding
 from maple.doctor.writable import write_fault
 from maple.engine.memory import available_bytes, total_bytes
-from maple.engine.script import read_script
-from maple.engines import model_source
 from maple.errors import MapleError
-from maple.kernels import KernelError, Unavailable, available
-from maple.model.checkpoint import Checkpoint
-from maple.model.describe import read_fields
-from maple.model.disk import existing
-from maple.model.errors import LoadError
-from maple.model.fields import PlainConfig
+from maple.native.library import KernelError, Unavailable, available
 from maple.native.packfile import Pack, is_pack
-from maple.prompt import PromptEncoder
+from maple.prompt.encode import PromptEncoder
+from maple.scripted.script import read_script
 from maple.settings import Settings
 
 if sys.platform != "win32":
@@ -55,7 +55,7 @@ def locate(settings: Settings) -> pathlib.Path | None:
         return path
     from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 -- a folder need not wait for it
 
-    from maple.model.hub import cached  # noqa: PLC0415
+    from maple.checkpoint.hub import cached  # noqa: PLC0415
 
     try:
         return cached(source, settings.revision)
@@ -151,7 +151,7 @@ class HubCheck(Check):
         """Bytes of the files that the server would fetch."""
         from huggingface_hub import HfApi  # noqa: PLC0415
 
-        from maple.model.hub import is_wanted  # noqa: PLC0415
+        from maple.checkpoint.hub import is_wanted  # noqa: PLC0415
 
         info = HfApi().model_info(
             str(model_source(self.settings)),

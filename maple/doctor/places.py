@@ -6,12 +6,12 @@ import pathlib
 import shutil
 import sqlite3
 
+from maple.checkpoint.disk import existing
+from maple.choose_engine import cache_folder
 from maple.doctor.check import Check, Finding
 from maple.doctor.model import weights_of
 from maple.doctor.writable import write_fault
-from maple.engines import cache_folder
-from maple.model.disk import existing
-from maple.store import APPLICATION_ID, SCHEME
+from maple.responses_store import APPLICATION_ID, SCHEME
 
 __all__ = ["CacheCheck", "SessionCheck", "StoreCheck"]
 

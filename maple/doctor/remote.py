@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from maple.chat.stream import Refused, Remote, Unreachable
-from maple.commands.parsing import CommandFailed
+from maple.cli.parsing import CommandFailed
+from maple.client import Refused, Remote, Unreachable
 from maple.doctor.check import Finding
 
 __all__ = ["examine_url"]

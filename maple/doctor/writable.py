@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import tempfile
 
-from maple.model.disk import existing
+from maple.checkpoint.disk import existing
 
 __all__ = ["write_fault"]
 

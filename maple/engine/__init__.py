@@ -1,1 +1,1 @@
-"""The engine: one executor thread that owns the model, and the recording that can stand in for it."""
+"""The engine: the thread that owns a model, its queue, and what is kept between requests; no model, no HTTP."""

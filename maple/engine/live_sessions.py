@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from maple.engine.api import Job
-from maple.engine.cache import KvSnapshot, Wait
+from maple.engine.kv.cache import KvSnapshot, Wait
 from maple.engine.runner import Runner
 
 __all__ = ["LiveSessions"]

@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 import numpy as np
@@ -19,13 +18,8 @@ import structlog
 import tokenizers
 
 from maple.engine.api import ModelFailed, Served
-from maple.engine.cache import CacheHandle, CacheLimits, KvSnapshot, Wait
 from maple.engine.detokenize import TokenBytes
-from maple.engine.memory import available_bytes
-
-if TYPE_CHECKING:
-    from maple.engine.torch_runner import TorchRunner
-    from maple.model import LoadedModel, LoadOptions
+from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 
 __all__ = [
     "LoadedEngine",
@@ -36,7 +30,6 @@ __all__ = [
     "kv_budget",
     "physical_cores",
     "read_tokenizer",
-    "torch_loader",
 ]
 
 log = structlog.get_logger(__name__)
@@ -148,9 +141,6 @@ class LoadedEngine:
 _KV_SHARE = 0.8
 """Of the memory that is free once the weights are there."""
 
-# Unpacking a layer costs 512 tokens no more than 128, and a cancelled pass stops at the next layer anyway.
-_TORCH_PREFILL = PrefillLimits(chunk=512, budget=512)
-
 
 class Loader(Protocol):
     """Loads in the calling thread, which is the engine's."""
@@ -160,50 +150,6 @@ class Loader(Protocol):
         ...
 
 
-def torch_loader(
-    options: Callable[[], LoadOptions],
-    *,
-    threads: int = 0,
-    kv_cache_mb: int | None = None,
-    limits: CacheLimits | None = None,
-) -> Loader:
-    """A loader for the Transformers model. ``options`` is called, and torch imported, in the engine's thread.
-
-    ``threads`` is torch's number of threads; 0 takes the physical cores. ``kv_cache_mb`` None takes what is free.
-    """
-
-    def load_with_torch(cancelled: Callable[[], bool]) -> LoadedEngine:
-        started = time.monotonic()
-        # Read by torch's OpenMP when it is loaded: waiting threads that spin collapse as soon as another process
-        # wants a core (15 s of processor time a token were seen instead of 0.6).
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-        import torch  # noqa: PLC0415 - seconds of import that a server's start must not wait for
-
-        from maple.engine.torch_runner import TorchRunner  # noqa: PLC0415
-        from maple.model import LoadError, load  # noqa: PLC0415
-        from maple.model.progress import progress_reporter  # noqa: PLC0415
-
-        _route_transformers_logs()
-        torch.set_num_threads(threads or physical_cores())
-        try:
-            loaded = load(options(), progress=progress_reporter(), cancelled=cancelled)
-        except LoadError as error:
-            raise ModelFailed(str(error)) from error
-        budget = kv_budget(kv_cache_mb, _free_bytes(torch, loaded.device))
-        runner = TorchRunner(loaded, budget=budget, limits=limits)
-        return _describe(runner, loaded, time.monotonic() - started)
-
-    return load_with_torch
-
-
-def _route_transformers_logs() -> None:
-    """Send the library's log lines where all others go; by default it writes to stderr in a form of its own."""
-    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
-
-    transformers_logging.disable_default_handler()
-    transformers_logging.enable_propagation()
-
-
 def kv_budget(kv_cache_mb: int | None, free: int) -> int:
     """Bytes that KV caches may take; raises ModelFailed where more is asked for than is free."""
     if kv_cache_mb is None:
@@ -211,31 +157,6 @@ def kv_budget(kv_cache_mb: int | None, free: int) -> int:
     if kv_cache_mb << 20 > free:
         raise ModelFailed(f"MAPLE_KV_CACHE_MB={kv_cache_mb} is more than the {free >> 20} MiB that are free")
     return kv_cache_mb << 20
-
-
-def _free_bytes(torch: Any, device: str) -> int:
-    """Memory that is free where the model is."""
-    return int(torch.cuda.mem_get_info()[0]) if device.startswith("cuda") else available_bytes()
-
-
-def _describe(runner: TorchRunner, loaded: LoadedModel, seconds: float) -> LoadedEngine:
-    token_bytes = TokenBytes(read_tokenizer(loaded.folder))
-    ids = token_bytes.ids()
-    ids = ids[ids < loaded.config.vocab_size]
-    served = Served(
-        folder=loaded.folder,
-        vocabulary=len(ids),
-        max_model_len=min(loaded.config.max_position_embeddings, runner.longest),
-        eos_token_ids=loaded.eos_token_ids,
-        generation_defaults=loaded.generation_defaults,
-        device=loaded.device,
-        dtype=loaded.dtype,
-        attention=loaded.attention,
-        load_seconds=seconds,
-    )
-    return LoadedEngine(
-        runner=runner, served=served, token_bytes=token_bytes, token_ids=ids, prefill=_TORCH_PREFILL
-    )
 
 
 def read_tokenizer(folder: pathlib.Path) -> tokenizers.Tokenizer:

@@ -19,7 +19,7 @@ from maple.engine.api import (
     SessionTampered,
     SessionUnknown,
 )
-from maple.engine.cache import KvSnapshot, SnapshotUnfit, Wait
+from maple.engine.kv.cache import KvSnapshot, SnapshotUnfit, Wait
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.session_files import SessionFiles
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import structlog
 
 from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, Prefill, StopReason
-from maple.engine.cache import CacheHandle, Wait
+from maple.engine.kv.cache import CacheHandle, Wait
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import LoadedEngine, PrefillLimits, SequenceSlice

@@ -32,7 +32,7 @@ from maple.engine.api import (
     SessionTampered,
     SessionUnknown,
 )
-from maple.engine.cache import KvSnapshot
+from maple.engine.kv.cache import KvSnapshot
 
 __all__ = ["SessionFiles", "model_identity"]
 

@@ -61,7 +61,7 @@ from maple.http.sessions import (
     SessionManifestHandler,
 )
 from maple.http.stored import StoredHandler, StoredItemsHandler
-from maple.store import StoreBroken, StoreFull
+from maple.responses_store import StoreBroken, StoreFull
 
 
 def operations(route: Route, strict: StrictFields) -> Operations:

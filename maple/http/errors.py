@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 from maple_protocols.errors import ECHO_LIMIT, ErrorBody, RequestError
 
-from maple.chat_template import TemplateFailed, TemplateRefused
 from maple.engine.api import (
     EngineOverloaded,
     GenerationFailed,
@@ -23,7 +22,8 @@ from maple.engine.api import (
     ShuttingDown,
 )
 from maple.errors import MapleError
-from maple.store import StoreBroken, StoreFull
+from maple.prompt.template import TemplateFailed, TemplateRefused
+from maple.responses_store import StoreBroken, StoreFull
 
 RETRY_SECONDS = "5"
 INVALID_REQUEST = "invalid_request_error"

@@ -18,8 +18,8 @@ from maple.http.errors import UNEXPECTED, MethodNotAllowed, Refusal, refusal
 from maple.http.origin import cors_headers, remote_address, remote_scheme
 from maple.http.services import Services
 from maple.http.wire import encode_json
-from maple.logs import traceback_text
-from maple.tracing import RequestSpan
+from maple.observe.logs import traceback_text
+from maple.observe.tracing import RequestSpan
 
 log = structlog.get_logger(__name__)
 

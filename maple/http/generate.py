@@ -17,7 +17,7 @@ from maple.http.base import JsonHandler
 from maple.http.errors import refusal
 from maple.http.stored import Recorder, continued
 from maple.http.writers import JsonWriter, SseWriter, Writer
-from maple.metrics import TurnTimes
+from maple.observe.metrics import TurnTimes
 from maple.turn import Turn, Turns
 
 log = structlog.get_logger(__name__)

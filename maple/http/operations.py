@@ -11,7 +11,7 @@ from maple_protocols.rules import Doc
 from maple.engine.api import EngineStats, EngineStatus
 from maple.http.base import JsonHandler
 from maple.http.wire import encode_json
-from maple.metrics import CONTENT_TYPE
+from maple.observe.metrics import CONTENT_TYPE
 
 TEXT_TYPE = "text/plain; charset=utf-8"
 

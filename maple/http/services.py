@@ -10,10 +10,10 @@ import attrs
 from maple_protocols.adapter import Adapter, ServedModel
 
 from maple.http.keys import Keyring
-from maple.metrics import Metrics
+from maple.observe.metrics import Metrics
+from maple.observe.tracing import Tracing
+from maple.responses_store import ResponseStore
 from maple.settings import Settings
-from maple.store import ResponseStore
-from maple.tracing import Tracing
 from maple.turn import Turns
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

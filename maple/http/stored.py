@@ -19,7 +19,7 @@ from maple_protocols.ask import Ask
 from maple.http.base import JsonHandler
 from maple.http.errors import NotConfigured, ResponseUnknown
 from maple.http.wire import encode_json
-from maple.store import ResponseStore
+from maple.responses_store import ResponseStore
 
 STORE_VARIABLE = "MAPLE_RESPONSE_STORE"
 

@@ -1,1 +1,1 @@
-"""Checkpoints in the kernels' own layout, packed once, then mapped; without torch and Transformers."""
+"""The CPU path: packed weights, a whole step of Maple in C++, and the runner that serves it. Needs no torch."""

@@ -7,8 +7,16 @@ import hashlib
 
 import numpy as np
 
-from maple.kernels import Kind, PackedMatrix, Place, pack_affine4, pack_dense, pack_ternary
-from maple.kernels.packing import BLOCK_ROWS, GROUP
+from maple.native.packing import (
+    BLOCK_ROWS,
+    GROUP,
+    Kind,
+    PackedMatrix,
+    Place,
+    pack_affine4,
+    pack_dense,
+    pack_ternary,
+)
 
 __all__ = ["FORMAT", "fingerprint"]
 

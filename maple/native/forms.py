@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from maple.kernels import Kind
-from maple.kernels.packing import GROUP
-from maple.model.errors import LoadError
-from maple.model.slots import Slot
-from maple.model.spelling import Affine, Dense, Plan
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.slots import Slot
+from maple.checkpoint.spelling import Affine, Dense, Plan
+from maple.native.packing import GROUP, Kind
 
 __all__ = ["Forms"]
 

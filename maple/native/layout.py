@@ -10,13 +10,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import EmbeddingWeights, Kind, LayerWeights, ModelShape, ModelWeights, PackedMatrix
-from maple.kernels.native import SWIGLU_LIMIT
-from maple.kernels.packing import BLOCK_ROWS, GROUP, block_count, matrix_bytes
-from maple.model.errors import LoadError
-from maple.model.fields import FULL, PlainConfig
-from maple.model.slots import model_slots
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.fields import FULL, PlainConfig
+from maple.checkpoint.slots import model_slots
 from maple.native.forms import Forms
+from maple.native.model import SWIGLU_LIMIT, EmbeddingWeights, LayerWeights, ModelShape, ModelWeights
+from maple.native.packing import BLOCK_ROWS, GROUP, Kind, PackedMatrix, block_count, matrix_bytes
 
 __all__ = ["Layout", "MatrixForm", "Part", "model_shape"]
 

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from maple.model.checkpoint import PACK_MANIFEST, Checkpoint
-from maple.model.errors import LoadError
-from maple.model.filelock import hold_temporary
-from maple.model.progress import LoadProgress, LoadTracker
-from maple.model.shards import read_json
-from maple.model.store import checkpoint_key, sync
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.filelock import hold_temporary
+from maple.checkpoint.folder import PACK_MANIFEST, Checkpoint
+from maple.checkpoint.pack_cache import checkpoint_key, sync
+from maple.checkpoint.progress import LoadProgress, LoadTracker
+from maple.checkpoint.shards import read_json
 from maple.native.fingerprint import FORMAT, fingerprint
 from maple.native.forms import Forms
 from maple.native.layout import Layout
-from maple.native.load import locate
 from maple.native.packfile import is_pack, write_pack
 from maple.native.parts import packed_parts
+from maple.native.weights import locate
 
 __all__ = ["PackReport", "pack"]
 

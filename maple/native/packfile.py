@@ -11,17 +11,17 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import ModelWeights
-from maple.kernels.checkpoint import StoredTensors
-from maple.model.checkpoint import PACK_MANIFEST
-from maple.model.errors import LoadError
-from maple.model.fields import PlainConfig
-from maple.model.shards import SINGLE, read_json, read_shard
-from maple.model.store import sync
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.fields import PlainConfig
+from maple.checkpoint.folder import PACK_MANIFEST
+from maple.checkpoint.pack_cache import sync
+from maple.checkpoint.shards import SINGLE, read_json, read_shard
 from maple.native.fingerprint import FORMAT, fingerprint
 from maple.native.forms import Forms
 from maple.native.layout import Layout
+from maple.native.model import ModelWeights
 from maple.native.pages import forget, in_huge_pages
+from maple.native.raw_checkpoint import StoredTensors
 
 __all__ = ["PACK_MANIFEST", "Pack", "is_pack", "write_pack"]
 

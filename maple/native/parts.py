@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import KernelError
-from maple.kernels.checkpoint import Reader, StoredTensors
-from maple.model.checkpoint import Checkpoint
-from maple.model.errors import LoadError
-from maple.model.progress import LoadTracker
-from maple.model.shards import TensorInfo
-from maple.model.slots import Slot
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.folder import Checkpoint
+from maple.checkpoint.progress import LoadTracker
+from maple.checkpoint.shards import TensorInfo
+from maple.checkpoint.slots import Slot
 from maple.native.layout import Layout, Part
+from maple.native.library import KernelError
 from maple.native.pages import read_ahead
+from maple.native.raw_checkpoint import Reader, StoredTensors
 
 __all__ = ["NotForKernels", "packed_parts"]
 

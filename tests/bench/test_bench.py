@@ -16,9 +16,10 @@ from maple.bench.random_checkpoint import FULL_SIZE, BenchFailed, write_random
 from maple.bench.report import as_json, as_table
 from maple.bench.rig import Rig, Workload
 from maple.bench.suite import Line, Report
-from maple.cli import main
-from maple.kernels import NativeModel, StepSlice, Unavailable, available
-from maple.native.load import NativeSource, NativeWeights, load_weights
+from maple.cli.main import main
+from maple.native.library import Unavailable, available
+from maple.native.model import NativeModel, StepSlice
+from maple.native.weights import NativeSource, NativeWeights, load_weights
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels, which are measured, are not built here"

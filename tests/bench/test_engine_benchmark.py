@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from maple.kernels import Unavailable, available
+from maple.native.library import Unavailable, available
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels, which are measured, are not built here"

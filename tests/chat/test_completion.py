@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from maple.cli import main
+from maple.cli.main import main
 from maple.settings import flag_name, specs
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from maple.chat import child
-from maple.commands.parsing import CommandFailed
+from maple.cli.parsing import CommandFailed
 
 NOWHERE = str(pathlib.Path("no") / "such" / "folder")
 

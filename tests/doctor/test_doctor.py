@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from maple.cli import main
-from maple.commands.doctor import examine, line, settle
+from maple.cli.main import main
 from maple.configure import BadSetting
 from maple.doctor import checks, compute, model
 from maple.doctor.check import Check, Finding
 from maple.doctor.checks import CHECKS
+from maple.doctor.command import examine, line, settle
 from maple.doctor.places import CacheCheck
-from maple.kernels import KernelInfo, Unavailable
+from maple.native.library import KernelInfo, Unavailable
 from maple.settings import Settings
 
 
@@ -78,7 +78,7 @@ def test_missing_kernels_say_what_helps(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert (kernels.level, engine.level, torch.level) == ("note", "note", "bad")
     assert "no library" in kernels.text
-    assert "maple.kernels.build" in kernels.advice
+    assert "maple.native.build" in kernels.advice
     assert torch.advice == "pip install torch transformers"
 
 

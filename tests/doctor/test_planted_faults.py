@@ -24,8 +24,8 @@ import maple_protocols
 import pytest
 
 import maple
-from maple.kernels import KernelInfo, available
-from maple.kernels.build import LIBRARY_NAME, CompilerMissing, compiler
+from maple.native.build import LIBRARY_NAME, CompilerMissing, compiler
+from maple.native.library import KernelInfo, available
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Doctor
@@ -132,17 +132,17 @@ def test_unbuilt_kernels(doctor: Doctor, no_kernels: pathlib.Path) -> None:
     mark, text, advice = told.one("kernels")
     assert (mark, told.code) == ("note", 0)
     assert "not built" in text
-    assert "python -m maple.kernels.build" in advice
+    assert "python -m maple.native.build" in advice
     assert told.one("engine")[0] == "note"
 
 
 def test_a_damaged_kernel_library(doctor: Doctor, no_kernels: pathlib.Path) -> None:
     """One that was cut off does not load, and is to be built again."""
-    (no_kernels / "maple" / "kernels" / LIBRARY_NAME).write_bytes(b"\x7fELF cut off")
+    (no_kernels / "maple" / "native" / LIBRARY_NAME).write_bytes(b"\x7fELF cut off")
     mark, text, advice = doctor(*DEMO, PYTHONPATH=str(no_kernels)).one("kernels")
     assert mark == "note"
     assert "did not load" in text
-    assert "python -m maple.kernels.build" in advice
+    assert "python -m maple.native.build" in advice
 
 
 def test_a_processor_without_vector_instructions(doctor: Doctor) -> None:

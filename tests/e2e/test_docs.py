@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from maple.cli import COMMANDS, flag_parser
+from maple.cli.main import COMMANDS, flag_parser
 from maple.settings import specs, variable_name
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

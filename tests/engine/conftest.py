@@ -17,8 +17,8 @@ import structlog
 import tokenizers
 
 from maple.engine.api import Job, Sampling, Served
-from maple.engine.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.detokenize import TokenBytes
+from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.runner import LoadedEngine, SequenceSlice
 
 EOS = 2

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import structlog
 
-from maple.engine import choose as module
-from maple.engine.choose import Wishes, choose, choose_loader
-from maple.kernels import KernelInfo, Unavailable
+from maple import choose_loader as module
+from maple.choose_loader import Wishes, choose, choose_loader
+from maple.native.library import KernelInfo, Unavailable
 
 KERNELS = KernelInfo(library=pathlib.Path("lib.so"), paths=("scalar",))
 MISSING = Unavailable("the kernels are not built")
@@ -65,7 +65,7 @@ def test_missing_kernels_are_one_line_with_a_way_out() -> None:
     assert line["event"] == "engine.kernels_missing"
     assert line["reason"] == "the kernels are not built"
     assert "slower" in line["advice"]
-    assert "maple.kernels.build" in line["advice"]
+    assert "maple.native.build" in line["advice"]
 
 
 def test_nothing_is_said_when_nothing_is_missing() -> None:
@@ -82,6 +82,6 @@ def test_nothing_is_said_when_nothing_is_missing() -> None:
 
 def test_choosing_imports_no_torch() -> None:
     """A server's start does not wait for torch to learn that it is not needed."""
-    code = "import sys, maple.engine.choose, maple.engine.native_loader; sys.exit('torch' in sys.modules)"
+    code = "import sys, maple.choose_loader, maple.native.loader; sys.exit('torch' in sys.modules)"
     root = pathlib.Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from maple.engine.block_table import SequenceBound
-from maple.engine.kv_blocks import BlockMemory, BlockPool, OutOfBlocks
+from maple.engine.kv.block_table import SequenceBound
+from maple.engine.kv.blocks import BlockMemory, BlockPool, OutOfBlocks
 
 FULL, SLIDING = False, True
 

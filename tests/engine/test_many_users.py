@@ -25,13 +25,13 @@ from maple.engine.api import (
     Sampling,
     SessionUnknown,
 )
-from maple.engine.native_loader import KernelOptions, native_loader
-from maple.engine.native_runner import NativeRunner
 from maple.engine.runner import LoadedEngine
 from maple.engine.session_files import SessionFiles
 from maple.engine.worker import ThreadedEngine
-from maple.kernels import Unavailable, available
-from maple.native.load import NativeSource
+from maple.native.library import Unavailable, available
+from maple.native.loader import KernelOptions, native_loader
+from maple.native.runner import NativeRunner
+from maple.native.weights import NativeSource
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels are not built here: torch serves alone"

@@ -17,12 +17,12 @@ import tokenizers
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Finish, Job, Piece, PromptTooLong, Sampling, Ticket
-from maple.engine.native_loader import KernelOptions, native_loader
-from maple.engine.native_runner import NativeRunner
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, SequenceSlice
 from maple.engine.worker import ThreadedEngine
-from maple.kernels import Unavailable, available
-from maple.native.load import NativeSource
+from maple.native.library import Unavailable, available
+from maple.native.loader import KernelOptions, native_loader
+from maple.native.runner import NativeRunner
+from maple.native.weights import NativeSource
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels are not built here: torch serves alone"
@@ -288,7 +288,7 @@ def test_a_native_load_imports_no_torch(golden_folder: pathlib.Path) -> None:
     """Neither torch nor Transformers is imported, nor the hub's client, to serve a folder."""
     code = f"""
 import sys
-from maple.engines import model_loader
+from maple.choose_engine import model_loader
 from maple.settings import Settings
 loaded = model_loader(Settings(model_path={str(golden_folder / "mlx-2bit")!r}, kv_cache_mb=16))(lambda: False)
 assert loaded.served.dtype.startswith("native"), loaded.served.dtype

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from maple.engine.cache import Wait
-from maple.engine.native_loader import KernelOptions, native_loader
-from maple.engine.native_runner import NativeRunner
+from maple.engine.kv.cache import Wait
 from maple.engine.runner import SequenceSlice
-from maple.kernels import Unavailable, available
-from maple.native.load import NativeSource
+from maple.native.library import Unavailable, available
+from maple.native.loader import KernelOptions, native_loader
+from maple.native.runner import NativeRunner
+from maple.native.weights import NativeSource
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels are not built here: torch serves alone"

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from maple.engine.api import Piece
-from maple.engine.script import Recording, ScriptError, read_script
+from maple.scripted.script import Recording, ScriptError, read_script
 
 
 def write(folder: pathlib.Path, *lines: object) -> pathlib.Path:

@@ -22,8 +22,8 @@ from maple.engine.api import (
     ShuttingDown,
     Ticket,
 )
-from maple.engine.script import Recording
-from maple.engine.scripted import ScriptedEngine, scripted_served
+from maple.scripted.engine import ScriptedEngine, scripted_served
+from maple.scripted.script import Recording
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden" / "mlx-2bit"
 FOREVER = 60_000.0  # a delay no test waits for

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from maple.engine.api import SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
-from maple.engine.cache import KvSnapshot
+from maple.engine.kv.cache import KvSnapshot
 from maple.engine.session_files import SessionFiles, model_identity
 
 MODEL, FORMAT = "maple-0", "test/1"

@@ -24,12 +24,12 @@ from maple.engine.api import (
     ShuttingDown,
     Ticket,
 )
-from maple.engine.native_loader import KernelOptions, native_loader
 from maple.engine.runner import PrefillLimits
 from maple.engine.session_files import SessionFiles
 from maple.engine.worker import ThreadedEngine
-from maple.kernels import Unavailable, available
-from maple.native.load import NativeSource
+from maple.native.library import Unavailable, available
+from maple.native.loader import KernelOptions, native_loader
+from maple.native.weights import NativeSource
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels are not built here: torch serves alone"

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("torch", reason="this is the runner that needs torch")
 
-from maple.engine.cache import CacheLimits, KvSnapshot, SnapshotUnfit, Wait
-from maple.engine.runner import SequenceSlice, torch_loader
+from maple.engine.kv.cache import CacheLimits, KvSnapshot, SnapshotUnfit, Wait
+from maple.engine.runner import SequenceSlice
+from maple.torch_model.loader import torch_loader
 
 MIB = 1 << 20
 
@@ -28,7 +29,7 @@ def load(golden_folder: pathlib.Path) -> Callable[..., Any]:
     """A golden model's runner with its own cache."""
 
     def options() -> Any:
-        from maple.model.load import LoadOptions
+        from maple.torch_model.load import LoadOptions
 
         return LoadOptions(source=str(golden_folder / "bf16-stacked"), device="cpu", dtype="float32")
 

@@ -24,9 +24,9 @@ from maple.engine.runner import (
     Runner,
     SequenceSlice,
     physical_cores,
-    torch_loader,
 )
 from maple.engine.worker import ThreadedEngine
+from maple.torch_model.loader import torch_loader
 
 
 def never() -> bool:
@@ -35,7 +35,7 @@ def never() -> bool:
 
 def loader(folder: pathlib.Path) -> Any:
     def options() -> Any:
-        from maple.model.load import LoadOptions
+        from maple.torch_model.load import LoadOptions
 
         return LoadOptions(source=str(folder), device="cpu", dtype="float32")
 
@@ -240,6 +240,6 @@ def test_importing_the_engine_does_not_import_torch() -> None:
     """A server's start must not wait for torch: only the loader imports it, in the engine's thread."""
     import subprocess
 
-    code = "import sys, maple.engine.worker, maple.engine.scripted; sys.exit('torch' in sys.modules)"
+    code = "import sys, maple.engine.worker, maple.scripted.engine; sys.exit('torch' in sys.modules)"
     root = pathlib.Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0

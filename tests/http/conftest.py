@@ -25,18 +25,18 @@ from maple_protocols.openai.models import ModelsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
 from maple_protocols.openai.responses_kept import StoredResponsesAdapter
 
-from maple import logs
 from maple.app import open_store, turn_defaults
 from maple.engine.admission import QueueLimits
-from maple.engine.script import Recording
-from maple.engine.scripted import ScriptedEngine, scripted_served
 from maple.http.keys import Keyring
 from maple.http.server import RunningServer, listen
 from maple.http.services import HttpSettings, Limits, Services
-from maple.metrics import Metrics
-from maple.prompt import PromptEncoder, PromptPool
+from maple.observe import logs
+from maple.observe.metrics import Metrics
+from maple.observe.tracing import Tracing
+from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.scripted.engine import ScriptedEngine, scripted_served
+from maple.scripted.script import Recording
 from maple.settings import Settings
-from maple.tracing import Tracing
 from maple.turn import ParserPair, Turns
 
 T = TypeVar("T")

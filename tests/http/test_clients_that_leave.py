@@ -18,9 +18,9 @@ from maple_protocols.ask import Ask, Prompt
 from maple_protocols.openai.chat import ChatAdapter
 
 from maple.engine.admission import QueueLimits
-from maple.engine.script import Recording
 from maple.http.services import Limits
-from maple.prompt import POOL_THREADS, EncodedPrompt, PromptEncoder, PromptPool
+from maple.prompt.encode import POOL_THREADS, EncodedPrompt, PromptEncoder, PromptPool
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from maple.engine.script import Recording
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import Serve

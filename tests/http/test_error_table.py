@@ -12,8 +12,8 @@ from maple_protocols.ask import Ask
 from maple_protocols.openai.chat import ChatAdapter
 
 from maple.engine.admission import QueueLimits
-from maple.engine.script import Recording
 from maple.http.services import Limits
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import Answer, LiveServer, Serve

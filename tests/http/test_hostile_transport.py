@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from maple.engine.script import Recording
 from maple.http.services import Limits
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve

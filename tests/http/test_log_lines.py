@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from maple import logs
-from maple.engine.script import Recording
+from maple.observe import logs
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import Serve

@@ -17,7 +17,7 @@ from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
 
-from maple.engine.script import Recording
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import Serve

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from maple.engine.script import Recording
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve

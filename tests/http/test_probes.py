@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from maple.engine.script import Recording
 from maple.http.services import model_label
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     import pathlib

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from maple.engine.script import Recording
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import Serve

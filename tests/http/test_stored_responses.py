@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from maple.engine.script import Recording
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve
@@ -238,7 +238,7 @@ def test_the_loop_goes_on_while_the_store_waits(keeping: LiveServer, store_file:
 
 def test_the_setting_is_checked_at_start(serve: Serve, tmp_path: pathlib.Path) -> None:
     """A path that cannot hold a file is one line."""
-    from maple.store import StoreUnusable
+    from maple.responses_store import StoreUnusable
 
     with pytest.raises(StoreUnusable, match="No such file or directory"):
         serve(response_store=f"sqlite:{tmp_path}/none/x.db")

@@ -15,8 +15,8 @@ from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.chat_out import ChatEncoder
 
 from maple.engine.admission import QueueLimits
-from maple.engine.script import Recording
 from maple.http.services import Limits
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve

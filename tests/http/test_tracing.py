@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from maple.engine.script import Recording
-from maple.tracing import Tracing, open_tracing, wants_tracing
+from maple.observe.tracing import Tracing, open_tracing, wants_tracing
+from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve

@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pytest
 
 from maple.bench.random_checkpoint import FULL_SIZE, write_random
-from maple.kernels import _library, build
-from maple.kernels.native import ModelShape, ModelWeights, NativeModel, StepSlice
-from maple.kernels.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
-from maple.native.load import NativeSource, load_weights
+from maple.native import build
+from maple.native import library as _library
+from maple.native.model import ModelShape, ModelWeights, NativeModel, StepSlice
+from maple.native.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
+from maple.native.weights import NativeSource, load_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden"
 SPELLINGS = {"mlx-2bit": "mlx2bit", "bf16-stacked": "bf16", "bf16-per-expert": "bf16"}

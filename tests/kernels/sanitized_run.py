@@ -9,9 +9,11 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from maple.kernels import NativeModel, StepSlice, _library, packing
-from maple.kernels.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
-from maple.native.load import NativeSource, load_weights
+from maple.native import library as _library
+from maple.native import packing
+from maple.native.model import NativeModel, StepSlice
+from maple.native.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
+from maple.native.weights import NativeSource, load_weights
 
 LIBRARY = _library.open_library(pathlib.Path(sys.argv[1]))
 LIBC = ctypes.CDLL(None)

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from maple.kernels import build
-from maple.kernels.packing import PackedMatrix
+from maple.native import build
+from maple.native.packing import PackedMatrix
 
 HERE = Path(__file__).parent
 COMPILER = "aarch64-linux-gnu-g++"
@@ -132,4 +132,4 @@ def test_every_unit_of_a_processor_family_is_a_file(machine: str) -> None:
     """A family that no test here compiles for is named without a gap; all have the portable path."""
     names = {unit.source.stem for unit in build.units(machine) if unit.source.is_file()}
     assert len(names) == len(build.units(machine))
-    assert "isa_scalar" in names
+    assert "scalar" in names

@@ -11,15 +11,10 @@ import attrs
 import numpy as np
 import pytest
 
-from maple.kernels import (
-    KernelError,
-    KernelInfo,
-    StepSlice,
-    Unavailable,
-    _library,
-    available,
-)
-from maple.kernels.checkpoint import StoredTensors
+from maple.native import library as _library
+from maple.native.library import KernelError, KernelInfo, Unavailable, available
+from maple.native.model import StepSlice
+from maple.native.raw_checkpoint import StoredTensors
 
 
 def test_available_names_the_path() -> None:
@@ -35,7 +30,7 @@ def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_library, "LIBRARY_NAME", "libabsent.so")
     info = available()
     assert isinstance(info, Unavailable)
-    assert "python -m maple.kernels.build" in info.reason
+    assert "python -m maple.native.build" in info.reason
 
 
 @pytest.mark.parametrize(

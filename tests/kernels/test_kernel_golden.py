@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maple.kernels import KernelInfo, available
+from maple.native.library import KernelInfo, available
 
 BOUND = {"fp32": 1e-3, "int8x2": 1e-2}
 SPELLINGS = ("mlx-2bit", "bf16-stacked", "bf16-per-expert")

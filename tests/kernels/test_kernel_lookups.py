@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from maple.kernels import KernelInfo, available
-from maple.kernels.native import NativeModel
-from maple.kernels.packing import Kind
-from maple.native.load import NativeSource, NativeWeights, load_weights
+from maple.native.library import KernelInfo, available
+from maple.native.model import NativeModel
+from maple.native.packing import Kind
+from maple.native.weights import NativeSource, NativeWeights, load_weights
 
 LOOKUPS, DOTS = "avx512vbmi", "avx512"
 LARGEST = 10879  # integer of two limbs: kTwoLimbSteps

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maple.kernels import KernelError
-from maple.kernels.packing import (
+from maple.native.library import KernelError
+from maple.native.packing import (
     Kind,
     PackedMatrix,
     Place,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maple.kernels.packing import Kind
+from maple.native.packing import Kind
 
 MODES = ("fp32", "int8", "int8x2")
 STEPS = {"int8": 127.0, "int8x2": 10879.0}

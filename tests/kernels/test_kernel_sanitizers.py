@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from maple.kernels import build
+from maple.native import build
 
 HERE = pathlib.Path(__file__).parent
 

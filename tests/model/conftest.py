@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from maple.model import LoadedModel, LoadOptions, LoadProgress, load
+from maple.checkpoint.progress import LoadProgress
+from maple.torch_model.load import LoadedModel, LoadOptions, load
 
 Tensors = dict[str, torch.Tensor]
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from maple.model import LoadedModel, MapleForCausalLM, new_cache
+from maple.torch_model.kv_layers import new_cache
+from maple.torch_model.load import LoadedModel
+from maple.torch_model.modeling import MapleForCausalLM
 
 SPELLINGS = ("bf16-stacked", "bf16-per-expert", "mlx-2bit")
 EXACT = 1e-3

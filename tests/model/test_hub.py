@@ -17,8 +17,9 @@ import pytest
 from huggingface_hub import constants
 from structlog.testing import capture_logs
 
-from maple.model import LoadCancelled, LoadedModel, LoadError
-from maple.model.hub import FLOAT_CHECKPOINT, TWO_BIT_CHECKPOINT, locate
+from maple.checkpoint.errors import LoadCancelled, LoadError
+from maple.checkpoint.hub import FLOAT_CHECKPOINT, TWO_BIT_CHECKPOINT, locate
+from maple.torch_model.load import LoadedModel
 
 COMMIT = "c" * 40
 OTHER_COMMIT = "d" * 40
@@ -232,8 +233,8 @@ def test_an_id_that_the_client_refuses(hub_cache: pathlib.Path) -> None:
 
 SCRIPT = """
 import json, sys
-from maple.model.errors import LoadError
-from maple.model.hub import locate
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.hub import locate
 try:
     print(json.dumps(str(locate(sys.argv[1], "main", lambda: False))))
 except LoadError as e:

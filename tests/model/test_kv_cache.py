@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maple.model import KVCache, LoadedModel, MapleConfig, new_cache
-from maple.model.cache import CannotTruncateError, KVLayer
+from maple.torch_model.configuration import MapleConfig
+from maple.torch_model.kv_layers import CannotTruncateError, KVCache, KVLayer, new_cache
+from maple.torch_model.load import LoadedModel
 
 WINDOW = 8
 

@@ -11,15 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from maple.model import (
-    LoadCancelled,
-    LoadedModel,
-    LoadError,
-    LoadOptions,
-    LoadProgress,
-    MapleModelError,
-    load,
-)
+from maple.checkpoint.errors import LoadCancelled, LoadError, MapleModelError
+from maple.checkpoint.progress import LoadProgress
+from maple.torch_model.load import LoadedModel, LoadOptions, load
 
 Load = Callable[..., LoadedModel]
 

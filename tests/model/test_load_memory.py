@@ -10,12 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from maple.model import MapleConfig
+from maple.torch_model.configuration import MapleConfig
 
 # Peaks are counted from where the imports end; the resident size then falls and rises with what is read.
 SCRIPT = """
 import json, pathlib, resource, sys
-from maple.model import LoadOptions, load, shards
+from maple.checkpoint import shards
+from maple.torch_model.load import LoadOptions, load
 shards._REOPEN_AFTER = 16 << 20
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from maple.model import LoadedModel, LoadError, MapleConfig
+from maple.checkpoint.errors import LoadError
+from maple.torch_model.configuration import MapleConfig
+from maple.torch_model.load import LoadedModel
 
 Load = Callable[..., LoadedModel]
 

@@ -15,17 +15,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from structlog.testing import capture_logs
 
-from maple.model import LoadedModel, LoadError
-from maple.model.filelock import hold, is_free
-from maple.model.pack import PackCache, pack_key
-from maple.model.shards import read_shard
-from maple.model.ternary import TernaryTensor, pack
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.filelock import hold, is_free
+from maple.checkpoint.shards import read_shard
+from maple.torch_model.load import LoadedModel
+from maple.torch_model.pack import PackCache, pack_key
+from maple.torch_model.ternary import TernaryTensor, pack
 
 Load = Callable[..., LoadedModel]
 
 LOADER = """
 import os, pathlib, sys
-from maple.model import LoadOptions, load
+from maple.torch_model.load import LoadOptions, load
 source, cache = sys.argv[1:3]
 if sys.argv[3:] == ["die"]:
     os.fsync = lambda descriptor: os.kill(os.getpid(), 9)
@@ -101,7 +102,7 @@ def test_a_large_pack_is_cut_into_files(
     cache: pathlib.Path, golden_folder: pathlib.Path, load_model: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once a file has grown to its limit the next is begun; the entry is read back whole."""
-    monkeypatch.setattr("maple.model.pack._FILE_BYTES", 100_000)
+    monkeypatch.setattr("maple.torch_model.pack._FILE_BYTES", 100_000)
     load_model(golden_folder / "bf16-stacked", cache_dir=cache)
     (entry,) = entries(cache)
     assert sorted(path.name for path in entry.glob("*.safetensors")) == [

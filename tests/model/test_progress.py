@@ -7,9 +7,10 @@ import pathlib
 import pytest
 from structlog.testing import capture_logs
 
-from maple.model import LoadCancelled, LoadOptions, LoadProgress, load
-from maple.model.progress import LoadTracker, ProgressBar, ProgressLog, progress_reporter
-from maple.model.shards import TensorInfo
+from maple.checkpoint.errors import LoadCancelled
+from maple.checkpoint.progress import LoadProgress, LoadTracker, ProgressBar, ProgressLog, progress_reporter
+from maple.checkpoint.shards import TensorInfo
+from maple.torch_model.load import LoadOptions, load
 
 
 class Terminal(io.StringIO):

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from structlog.testing import capture_logs
 
-from maple.model import LoadedModel
-from maple.model.packed import AffineEmbedding, AffineHead, PackedExperts, PackedLinear, StoredEmbedding
+from maple.torch_model.load import LoadedModel
+from maple.torch_model.packed import AffineEmbedding, AffineHead, PackedExperts, PackedLinear, StoredEmbedding
 
 Tensors = dict[str, torch.Tensor]
 Load = Callable[..., LoadedModel]

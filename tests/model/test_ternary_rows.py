@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maple.model.affine import AffineTensor
-from maple.model.ternary import (
+from maple.torch_model.affine import AffineTensor
+from maple.torch_model.ternary import (
     NonFiniteWeightError,
     NotTernaryError,
     TernaryTensor,

@@ -9,9 +9,13 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from maple.model import LoadedModel, MapleConfig, MapleForCausalLM, new_cache, register
-from maple.model.layers import MapleRMSNorm, add_residual, narrowed, rotary_tables, rotate, wide_linear
-from maple.model.routing import MapleRouter, clamped_swiglu, sum_of_experts
+from maple.torch_model.configuration import MapleConfig
+from maple.torch_model.kv_layers import new_cache
+from maple.torch_model.layers import MapleRMSNorm, add_residual, narrowed, rotary_tables, rotate, wide_linear
+from maple.torch_model.load import LoadedModel
+from maple.torch_model.modeling import MapleForCausalLM
+from maple.torch_model.register import register
+from maple.torch_model.routing import MapleRouter, clamped_swiglu, sum_of_experts
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import pytest
 
-from maple.kernels import Unavailable, available
+from maple.native.library import Unavailable, available
 
 WEIGHTS = "model.safetensors"
 BYTES = {"BF16": 2, "F32": 4, "U32": 4, "U8": 1}

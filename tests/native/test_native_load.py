@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import structlog
 
+from maple.checkpoint.errors import LoadCancelled, LoadError
+from maple.checkpoint.progress import LoadProgress
 from maple.engine.api import ModelFailed
-from maple.engine.native_loader import KernelOptions, native_loader
-from maple.model.errors import LoadCancelled, LoadError
-from maple.model.progress import LoadProgress
-from maple.native.load import NativeSource, NotForKernels, load_weights
+from maple.native.loader import KernelOptions, native_loader
+from maple.native.weights import NativeSource, NotForKernels, load_weights
 
 LAYER = "model.layers.1."
 BF16_NAN = 0x7FC0
@@ -109,8 +109,8 @@ FAULTS: dict[str, tuple[str, Callable[[Any], None]]] = {
 def test_a_fault_is_told_as_the_torch_path_tells_it(copy_of: Any, tmp_path: pathlib.Path, fault: str) -> None:
     """Whatever is wrong with a folder, both paths say so in the same one line, without a path."""
     pytest.importorskip("torch", reason="this compares with the torch path")
-    from maple.model.load import LoadOptions
-    from maple.model.load import load as load_with_torch
+    from maple.torch_model.load import LoadOptions
+    from maple.torch_model.load import load as load_with_torch
 
     spelling, damage = FAULTS[fault]
     folder = copy_of(spelling)
@@ -164,7 +164,7 @@ def test_what_the_kernels_do_not_compute_is_left_to_torch(copy_of: Any, fault: s
 def test_a_checkpoint_that_is_not_all_ternary_is_served_by_torch(copy_of: Any) -> None:
     """The composed loader falls back, logs one line that names the tensor, and the model answers."""
     pytest.importorskip("torch", reason="torch takes over here")
-    from maple.engines import model_loader
+    from maple.choose_engine import model_loader
     from maple.settings import Settings
 
     folder = copy_of("bf16-stacked")

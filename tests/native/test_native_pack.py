@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from maple.kernels import NativeModel, StepSlice, available
-from maple.model.errors import LoadError
-from maple.model.progress import LoadProgress
-from maple.native.load import NativeSource, NativeWeights, load_weights
+from maple.checkpoint.errors import LoadError
+from maple.checkpoint.progress import LoadProgress
+from maple.native.library import available
+from maple.native.model import NativeModel, StepSlice
 from maple.native.pack import PackReport, pack
 from maple.native.packfile import PACK_MANIFEST
+from maple.native.weights import NativeSource, NativeWeights, load_weights
 
 SPELLINGS = ["mlx-2bit", "bf16-stacked", "bf16-per-expert"]
 ROOT = pathlib.Path(__file__).parents[2]
@@ -166,7 +167,7 @@ def test_a_damaged_pack_is_one_line(golden_folder: pathlib.Path, tmp_path: pathl
 
 def test_torch_says_what_a_pack_is(golden_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Where the kernels are missing a pack is refused by name, not for its first tensor."""
-    from maple.model.checkpoint import Checkpoint
+    from maple.checkpoint.folder import Checkpoint
 
     make_pack(golden_folder / "mlx-2bit", tmp_path / "pack")
     with pytest.raises(LoadError, match="packed for the native kernels"):
@@ -275,7 +276,7 @@ def test_two_packs_to_one_place_make_one(
 
 SLOW_LOAD = """
 import sys, pathlib
-from maple.native.load import NativeSource, load_weights
+from maple.native.weights import NativeSource, load_weights
 def report(progress):
     if progress.tensors_done == 40:
         print("halfway", flush=True)

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from maple.prompt import PromptEncoder
+from maple.prompt.encode import PromptEncoder
 
 
 @pytest.fixture(scope="session")

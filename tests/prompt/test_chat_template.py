@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
-from maple import template_sandbox
-from maple.chat_template import ChatTemplate, TemplateFailed, TemplateInvalid, TemplateRefused
-from maple.control_text import SEAL, ControlText
+from maple.prompt import sandbox as template_sandbox
+from maple.prompt.control_text import SEAL, ControlText
+from maple.prompt.template import ChatTemplate, TemplateFailed, TemplateInvalid, TemplateRefused
 
 CONTROL = ControlText({0: AddedToken("<think>"), 1: AddedToken("</think>")})
 

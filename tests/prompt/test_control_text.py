@@ -14,8 +14,8 @@ import pytest
 from maple_protocols.ask import CalledTool, Conversation, Message, RawIds, RawText
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from maple.control_text import SEAL, ControlText, unseal
-from maple.prompt import PromptEncoder
+from maple.prompt.control_text import SEAL, ControlText, unseal
+from maple.prompt.encode import PromptEncoder
 
 LIMIT = 100_000
 MAPLE_CONTROL = (

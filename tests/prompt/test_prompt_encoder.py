@@ -15,11 +15,11 @@ import pytest
 from maple_protocols.ask import Conversation, Message, RawText
 from tokenizers import Tokenizer, models
 
-from maple.chat_template import TemplateInvalid
 from maple.engine.api import PromptTooLong
-from maple.prompt import PromptEncoder, PromptPool
-from maple.prompt_files import TokenizerInvalid
-from maple.token_bound import TokenBound
+from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.files import TokenizerInvalid
+from maple.prompt.template import TemplateInvalid
+from maple.prompt.token_bound import TokenBound
 
 
 def ask(content: str, **more: object) -> Conversation:

@@ -12,7 +12,7 @@ import pytest
 from maple_protocols.adapter import Policy
 from maple_protocols.openai.chat import ChatAdapter
 
-from maple.prompt import PromptEncoder
+from maple.prompt.encode import PromptEncoder
 
 LIMIT = 100_000
 

@@ -15,9 +15,9 @@ from maple_protocols.ask import RawText
 from structlog.testing import capture_logs
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from maple import text_tokenizer
-from maple.prompt import PromptEncoder, PromptPool
-from maple.text_tokenizer import TextTokenizer
+from maple.prompt import text_tokenizer
+from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.text_tokenizer import TextTokenizer
 
 # What Maple's words begin and end with, and what is composed, joined, folded or dropped by other normalisers.
 PIECES = (

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from maple.model.load import LoadOptions, load
+from maple.torch_model.load import LoadOptions, load
 from tools.sapling.batch import make_batch
 from tools.sapling.export import export, packed
 from tools.sapling.generate import greedy

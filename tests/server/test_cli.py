@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from maple import __version__
-from maple.cli import flag_parser, main
+from maple.cli.main import flag_parser, main
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

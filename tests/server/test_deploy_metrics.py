@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Finish
-from maple.engine.script import Recording
-from maple.engine.scripted import ScriptedEngine, scripted_served
-from maple.metrics import Metrics, TurnTimes
+from maple.observe.metrics import Metrics, TurnTimes
+from maple.scripted.engine import ScriptedEngine, scripted_served
+from maple.scripted.script import Recording
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
 WORDS = {

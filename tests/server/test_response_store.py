@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 from maple_protocols.adapter import Kept
 
-from maple.store import LAYOUT, ResponseStore, StoreBroken, StoreFull, StoreUnusable
+from maple.responses_store import LAYOUT, ResponseStore, StoreBroken, StoreFull, StoreUnusable
 
 T = TypeVar("T")
 EVERY = "SELECT count(*) FROM responses"
@@ -97,7 +97,7 @@ def test_answers_older_than_the_limit_are_forgotten(file: pathlib.Path) -> None:
 
 def test_old_answers_go_while_the_server_runs(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A put looks for them once an hour."""
-    monkeypatch.setattr("maple.store.PURGE_SECONDS", 0)
+    monkeypatch.setattr("maple.responses_store.PURGE_SECONDS", 0)
     store = ResponseStore(file, days=1)
     run(store.put("me", kept("old", age=86_401)))
     store.close()
@@ -222,7 +222,7 @@ def test_a_full_disk_is_told_apart(store: ResponseStore) -> None:
 
 def test_the_file_does_not_grow_without_end(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients decide how much they store; at the limit they are told that there is no room."""
-    monkeypatch.setattr("maple.store.LARGEST_BYTES", 64 * 1024)
+    monkeypatch.setattr("maple.responses_store.LARGEST_BYTES", 64 * 1024)
     store = ResponseStore(file, days=30)
     run(store.put("me", kept()))
     with pytest.raises(StoreFull):

@@ -15,9 +15,9 @@ from maple_protocols.ask import Ask, Conversation, Message, RawText, SamplingWis
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Job, ModelLoading, PromptTooLong, Ticket
-from maple.engine.script import Recording
-from maple.engine.scripted import ScriptedEngine, scripted_served
-from maple.prompt import PromptEncoder, PromptPool
+from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.scripted.engine import ScriptedEngine, scripted_served
+from maple.scripted.script import Recording
 from maple.turn import ParserPair, Turn, TurnDefaults, Turns
 
 PARSERS = ParserPair(reasoning=ThinkParser, tools=MapleToolParser)

@@ -1,0 +1,142 @@
+"""`maple bench`: measure this machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+import platformdirs
+
+from maple.cli.parsing import CommandFailed, CommandParser, positive
+
+if TYPE_CHECKING:
+    from maple.bench.peer import Peer
+    from maple.bench.rig import Workload
+    from maple.native.weights import NativeWeights
+
+__all__ = ["DESCRIPTION", "run"]
+
+DESCRIPTION = "measure decoding, prefill, batches, load and memory on this machine"
+EPILOG = """\
+Without MODEL a full-size one of random weights is written once (5.3 GB) below --folder. The limit beside a
+value is what memory alone allows, at the read rate measured in the same run. --peer needs llama.cpp:
+python3 -m venv ENV && ENV/bin/pip install xllamacpp gguf, then --peer --peer-python ENV/bin/python."""
+
+
+def run(words: list[str]) -> int:
+    """Measure, print the table, write JSON where it was asked for."""
+    given = _parser().parse_args(words)
+    from maple.bench.random_checkpoint import BenchFailed  # noqa: PLC0415 -- numpy: only for this
+    from maple.checkpoint.errors import LoadError  # noqa: PLC0415
+    from maple.native.library import KernelError, Unavailable, available  # noqa: PLC0415
+
+    kernels = available()
+    if isinstance(kernels, Unavailable):
+        raise CommandFailed(f"the native kernels are what is measured: {kernels.reason}")
+    try:
+        return _measure(given)
+    except (BenchFailed, LoadError, KernelError) as error:
+        raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise CommandFailed(f"{error.filename or 'the disk'}: {error.strerror}") from error
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog="maple bench",
+        allow_abbrev=False,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="folder of any spelling, pack, or hub id")
+    parser.add_argument("--quick", action="store_true", help="the embedded model and small numbers")
+    parser.add_argument("--short", action="store_true", help="leave out contexts and prompts of 4096 tokens")
+    parser.add_argument("--threads", type=positive, help="the physical cores by default")
+    parser.add_argument("--activations", default="int8x2", choices=("int8", "int8x2", "fp32"))
+    parser.add_argument("--rounds", type=positive, help="the best of so many is reported (3)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--folder", type=pathlib.Path, help="where random models are kept; the cache folder")
+    parser.add_argument("--peer", action="store_true", help="measure llama.cpp in turn")
+    parser.add_argument("--peer-python", default=sys.executable, help="a Python with xllamacpp and gguf")
+    parser.add_argument("--peer-model", type=pathlib.Path, help="its GGUF file, written where it is missing")
+    return parser
+
+
+def _measure(given: argparse.Namespace) -> int:
+    from maple.bench.report import as_json, as_table  # noqa: PLC0415
+    from maple.bench.rig import Rig, Workload  # noqa: PLC0415
+    from maple.bench.suite import measure  # noqa: PLC0415
+    from maple.engine.runner import physical_cores  # noqa: PLC0415
+
+    work = Workload.quick() if given.quick else Workload()
+    work = work.short() if given.short else work
+    work = attrs.evolve(work, rounds=given.rounds or work.rounds)
+    threads = given.threads or physical_cores()
+    loaded, seconds = _load(given, threads)
+    rig = Rig(loaded, work, threads=threads, activations=given.activations)
+    with _peer(given, loaded, work, threads) as peer:
+        report = measure(rig, work, peer=peer, load_seconds=seconds, tell=_tell)
+    rig.model.close()
+    sys.stdout.write(as_table(report) + "\n")
+    if given.json:
+        given.json.write_text(as_json(report) + "\n", encoding="utf-8")
+    return 0
+
+
+def _load(given: argparse.Namespace, threads: int) -> tuple[NativeWeights, float]:
+    from maple.bench.random_checkpoint import write_random  # noqa: PLC0415
+    from maple.choose_engine import DEMO_FOLDER  # noqa: PLC0415
+    from maple.native.weights import NativeSource, load_weights  # noqa: PLC0415
+
+    source = given.model or (str(DEMO_FOLDER) if given.quick else None)
+    if source is None:
+        shown = iter(range(0, 101, 5))
+        percent = [next(shown)]
+
+        def progress(done: int, total: int) -> None:
+            if total and done * 100 // total >= percent[0]:
+                _tell(f"writing a random model: {percent[0]} %")
+                percent[0] = next(shown, 101)
+
+        source = str(write_random(_folder(given) / "random-2bit", progress=progress))
+    started = time.perf_counter()
+    loaded = load_weights(
+        NativeSource(source=source, threads=threads), progress=lambda _: None, cancelled=lambda: False
+    )
+    return loaded, time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _peer(
+    given: argparse.Namespace, loaded: NativeWeights, work: Workload, threads: int
+) -> Iterator[Peer | None]:
+    from maple.bench.peer import Peer  # noqa: PLC0415
+
+    if not given.peer:
+        yield None
+        return
+    model = given.peer_model or _folder(given) / "random-tq2.gguf"
+    model.parent.mkdir(parents=True, exist_ok=True)
+    config = json.loads((loaded.folder / "config.json").read_text(encoding="utf-8"))
+    _tell("starting the peer")
+    # Its context is shared out among the slots, each of which takes the longest prompt.
+    context = (work.longest + 64) * work.batch
+    with Peer(given.peer_python, model, config, threads=threads, context=context, slots=work.batch) as peer:
+        yield peer
+
+
+def _folder(given: argparse.Namespace) -> pathlib.Path:
+    return given.folder or platformdirs.user_cache_path("maple") / "bench"
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"  {line}\n")
+    sys.stderr.flush()

@@ -1,1 +1,0 @@
-"""The commands beside `serve`, one file each."""

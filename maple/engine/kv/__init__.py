@@ -1,0 +1,1 @@
+"""Where keys and values lie: blocks, the tables of sequences, and the tree of prefixes that are kept."""

@@ -1,0 +1,135 @@
+"""What the tree of prefixes holds that no sequence needs any more: kept for reuse until memory is asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from maple.engine.kv.blocks import BlockMemory
+from maple.engine.kv.prefix_tree import PrefixNode
+
+__all__ = ["KeptNodes"]
+
+
+class KeptNodes:
+    """The tree's own blocks in the order in which they are given up: the longest unused first, of a path its end.
+
+    An unused node is held by the tree alone. A loose one is in use, but for its sliding block, which has left
+    every window. ``limit`` is the most bytes that both may come to.
+    """
+
+    def __init__(self, memory: BlockMemory, limit: int) -> None:
+        self.evictions = 0
+        self.nbytes = 0
+        self._memory = memory
+        self._limit = limit
+        self._clock = 0
+        self._unused: OrderedDict[PrefixNode, None] = OrderedDict()
+        self._loose: OrderedDict[PrefixNode, None] = OrderedDict()
+
+    def tick(self) -> None:
+        """Whatever becomes unused from here on was in use later than all before."""
+        self._clock += 1
+
+    def is_unused(self, node: PrefixNode) -> bool:
+        """Whether the tree alone holds the node."""
+        return node in self._unused
+
+    def use(self, node: PrefixNode) -> None:
+        """A sequence holds the node from now on, but not yet its sliding block."""
+        if node in self._unused:
+            del self._unused[node]
+            self.nbytes -= self._node_bytes(node)
+            node.used = self._clock
+            if node.sliding != -1:
+                self._note_loose(node)
+        self._memory.full.hold(node.full)
+
+    def use_sliding(self, node: PrefixNode) -> int:
+        """A sequence holds the node's sliding block from now on: the block."""
+        if node in self._loose:
+            self._forget_loose(node)
+        return self._memory.sliding.hold(node.sliding)
+
+    def let_go(self, node: PrefixNode) -> None:
+        """A sequence holds the node no more, nor its sliding block."""
+        if self._memory.full.free(node.full) > 1 or not node.linked:
+            return
+        if node in self._loose:
+            self._forget_loose(node)
+        self._note_unused(node)
+
+    def let_go_sliding(self, node: PrefixNode | None, block: int) -> None:
+        """A sequence holds a sliding block no more, which may be the node's."""
+        left = self._memory.sliding.free(block)
+        if left == 1 and node is not None and node.sliding == block and node.linked:
+            node.used = self._clock
+            self._note_loose(node)
+
+    def add(self, node: PrefixNode) -> None:
+        """The tree holds a node that no sequence does."""
+        self._note_unused(node)
+
+    def touch(self, node: PrefixNode) -> None:
+        """An unused node would have been of use just now."""
+        self._unused.move_to_end(node)
+        node.used = self._clock
+
+    def take(self, sliding: bool) -> int:
+        """A block for a sequence, at the cost of kept ones if need be. Raises OutOfBlocks."""
+        while not self._memory.fits(sliding):
+            if not self._evict():
+                break
+        return self._memory.take(sliding)
+
+    def trim(self) -> None:
+        """Give up what is beyond the limit."""
+        while self.nbytes > self._limit:
+            if not self._evict():
+                break
+
+    def drop(self, node: PrefixNode) -> None:
+        """Take a node and all below it out of the tree; who uses their blocks may go on."""
+        for one in (*node.below(), node):
+            if not one.linked:
+                continue
+            one.linked = False
+            if one in self._unused:
+                del self._unused[one]
+                self.nbytes -= self._node_bytes(one)
+            if one in self._loose:
+                self._drop_sliding(one)
+            self._memory.full.free(one.full)
+            if one.sliding != -1:
+                self._memory.sliding.free(one.sliding)
+        node.unlink()
+
+    def _evict(self) -> bool:
+        """Give up what was not used for longest; False where nothing is kept."""
+        unused, loose = next(iter(self._unused), None), next(iter(self._loose), None)
+        if loose is not None and (unused is None or loose.used <= unused.used):
+            self._drop_sliding(loose)
+        elif unused is not None:
+            self.evictions += 1
+            self.drop(unused)
+        return not (loose is None and unused is None)
+
+    def _drop_sliding(self, node: PrefixNode) -> None:
+        self._forget_loose(node)
+        self._memory.sliding.free(node.sliding)
+        node.sliding = -1
+
+    def _note_unused(self, node: PrefixNode) -> None:
+        node.used = self._clock
+        self._unused[node] = None
+        self.nbytes += self._node_bytes(node)
+
+    def _note_loose(self, node: PrefixNode) -> None:
+        self._loose[node] = None
+        self.nbytes += self._memory.sliding.block_bytes
+
+    def _forget_loose(self, node: PrefixNode) -> None:
+        del self._loose[node]
+        self.nbytes -= self._memory.sliding.block_bytes
+
+    def _node_bytes(self, node: PrefixNode) -> int:
+        return self._memory.full.block_bytes + (node.sliding != -1) * self._memory.sliding.block_bytes

@@ -1,0 +1,196 @@
+"""Chat template and tokenizer: a prompt becomes ids, off the loop's thread and without transformers."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import pathlib
+from collections.abc import Iterable, Iterator
+
+import attrs
+import structlog
+from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
+
+from maple.engine.api import PromptTooLong
+from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
+from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
+from maple.prompt.template import ChatTemplate, TemplateFailed
+from maple.prompt.text_tokenizer import TextTokenizer
+from maple.prompt.token_bound import SHRINKAGE, TokenBound
+
+log = structlog.get_logger(__name__)
+
+POOL_THREADS = 2
+
+_GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+_THINK = "<think>"
+_CLOSED = "\n\n</think>\n\n"
+_UTF8_WIDEST = 4
+
+
+@attrs.frozen(kw_only=True)
+class EncodedPrompt:
+    """A prompt ready for the engine.
+
+    ``text`` is the rendered prompt, in which client text holds no control strings; ``subject`` is the last
+    user message (or the raw prompt).
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    subject: str
+
+
+class PromptEncoder:
+    """The tokenizer and template of one checkpoint folder. Thread safe once built."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """Read tokenizer.json, tokenizer_config.json and the template.
+
+        Raises TokenizerInvalid or TemplateInvalid.
+        """
+        config = read_config(folder)
+        self._tokenizer = read_tokenizer(folder)
+        self._template = ChatTemplate(template_source(folder, config))
+        self._special_tokens = dict(special_tokens(config))
+        self._control = ControlText(self._tokenizer.get_added_tokens_decoder(), self._template.words)
+        self._text = TextTokenizer(self._tokenizer)
+        self._vocabulary = max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        self._bound = TokenBound(self._tokenizer)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids have a token: ids 0..vocabulary−1."""
+        return self._vocabulary
+
+    @property
+    def template_variables(self) -> frozenset[str]:
+        """The names that the template itself reads, beyond messages, tools and add_generation_prompt."""
+        return self._template.variables - _GIVEN - self._special_tokens.keys()
+
+    def warm(self) -> None:
+        """Make the first prompts as quick as later ones; takes tenths of a second, and nothing depends on it."""
+        self._text.learn_vocabulary()
+
+    def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
+        """Render and tokenise.
+
+        Raises PromptTooLong before tokenising text that cannot fit ``limit`` ids, and TemplateFailed or
+        TemplateRefused.
+        """
+        if isinstance(prompt, RawIds):
+            text = self._tokenizer.decode(prompt.ids, skip_special_tokens=False)
+            return EncodedPrompt(ids=prompt.ids, text=text, subject=text)
+        if isinstance(prompt, RawText):
+            self._refuse_hopeless(prompt.text, limit)
+            ids = self._tokenizer.encode(prompt.text, add_special_tokens=False).ids
+            return EncodedPrompt(ids=tuple(ids), text=prompt.text, subject=prompt.text)
+        sealed = self._render(prompt, thinking, limit)
+        self._refuse_hopeless(unseal(sealed), limit)
+        return EncodedPrompt(
+            ids=tuple(self._ids(self._control.segments(sealed))),
+            text=sealed.replace(SEAL, STAND_IN),
+            subject=_last_user_text(prompt),
+        )
+
+    def _render(self, conversation: Conversation, thinking: bool, limit: int) -> str:
+        """The sealed prompt. The reasoning block is closed here where the template cannot be told to."""
+        parts: list[str] = []
+        room = limit * self._bound.longest * SHRINKAGE
+        variables = self._variables(conversation, thinking)
+        with contextlib.closing(self._template.render(variables, self._control)) as rendering:
+            for part in rendering:
+                parts.append(part)
+                room -= len(part) - part.count(SEAL)
+                if room < 0:
+                    raise PromptTooLong(limit=limit, got=limit + 1)
+        rendered = "".join(parts)
+        if not thinking and "enable_thinking" not in self._template.variables:
+            return _close_thinking(rendered)
+        return rendered
+
+    def _variables(self, conversation: Conversation, thinking: bool) -> dict[str, object]:
+        seal = self._control.seal_value
+        wanted = {name: seal(value) for name, value in conversation.template_variables.items()}
+        return {
+            **self._special_tokens,
+            **wanted,
+            "enable_thinking": thinking,
+            "messages": [_template_message(message, self._control) for message in conversation.messages],
+            "tools": seal(conversation.tools) if conversation.tools else None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
+
+    def _refuse_hopeless(self, text: str, limit: int) -> None:
+        """Raise PromptTooLong where not even the longest tokens could spell ``text`` in ``limit`` ids."""
+        if len(text) * _UTF8_WIDEST > limit and (least := self._bound.least(text)) > limit:
+            raise PromptTooLong(limit=limit, got=least)
+
+    def _ids(self, segments: Iterable[Segment]) -> Iterator[int]:
+        for segment in segments:
+            if segment.token is not None:
+                yield segment.token
+            else:
+                yield from self._text_ids(segment.text)
+
+    def _text_ids(self, text: str) -> list[int]:
+        """Ids of ``text`` as text, even where the vocabulary could spell a control token from its letters."""
+        ids = self._text.ids(text)
+        if self._control.ids.isdisjoint(ids):
+            return ids
+        return [number for character in text for number in self._text.ids(character)]
+
+
+class PromptPool:
+    """A PromptEncoder behind a small thread pool, for the event loop."""
+
+    def __init__(self, encoder: PromptEncoder) -> None:
+        self.encoder = encoder
+        self._threads = concurrent.futures.ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="maple-prompt")
+        self._threads.submit(encoder.warm).add_done_callback(_note_failure)
+
+    async def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
+        """As PromptEncoder.encode, in the pool."""
+        work = functools.partial(self.encoder.encode, prompt, thinking=thinking, limit=limit)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TemplateFailed as error:
+            log.error("prompt.template_failed", reason=error.reason)  # noqa: TRY400 -- no text of the client's
+            raise
+
+    def close(self) -> None:
+        """Stop the pool's threads; nothing may be encoded afterwards."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _note_failure(warming: concurrent.futures.Future[None]) -> None:
+    if not warming.cancelled() and (error := warming.exception()):
+        log.error("prompt.warming_failed", exc_info=error)
+
+
+def _template_message(message: Message, control: ControlText) -> dict[str, object]:
+    """One message as templates read it; absent fields are missing, not None."""
+    rendered: dict[str, object] = {"role": message.role, "content": control.seal(message.content)}
+    if message.reasoning is not None:
+        rendered["reasoning_content"] = control.seal(message.reasoning)
+    if message.tool_calls:
+        rendered["tool_calls"] = [_template_call(call, control) for call in message.tool_calls]
+    return rendered
+
+
+def _template_call(call: CalledTool, control: ControlText) -> dict[str, object]:
+    function = {"name": control.seal(call.name), "arguments": control.seal_value(call.arguments)}
+    return {"type": "function", "function": function}
+
+
+def _last_user_text(conversation: Conversation) -> str:
+    users = (message.content for message in reversed(conversation.messages) if message.role == "user")
+    return next(users, "")
+
+
+def _close_thinking(rendered: str) -> str:
+    opened = rendered.rstrip("\n")
+    return opened + _CLOSED if opened.endswith(_THINK) else rendered
