@@ -137,6 +137,7 @@ class Turns:
             owner=owner,
             session_id=ask.session_id,
             subject=prompt.subject,
+            end=prompt.end,
             timeout=self._defaults.request_timeout,
         )
 

@@ -34,13 +34,22 @@ class Sampling:
 
 
 @attrs.frozen(kw_only=True)
+class ConversationEnd:
+    """How a conversation ends: its last message (or the raw prompt), and how many tool results it holds."""
+
+    text: str = ""
+    from_tool: bool = False
+    tool_results: int = 0
+
+
+@attrs.frozen(kw_only=True)
 class Job:
     """One sequence to generate. ``prompt_ids`` fit the window with room for ``max_tokens`` ≥ 1.
 
     ``stop``: strings that end the text, cut at the earliest match in the raw stream. ``owner`` names the
     key that asked: state is never shared between owners. ``subject`` is the last user message (or the raw
-    prompt); only the scripted engine reads it. ``timeout`` in seconds, counted from the slot, ends the
-    generation as ``length`` (0 is off).
+    prompt); only the scripted engine reads it and ``end``. ``timeout`` in seconds, counted from the slot, ends
+    the generation as ``length`` (0 is off).
     """
 
     request_id: str
@@ -51,6 +60,7 @@ class Job:
     owner: str = ""
     session_id: str | None = None
     subject: str = ""
+    end: ConversationEnd = ConversationEnd()
     timeout: float = 0.0
 
 

@@ -7,13 +7,13 @@ import concurrent.futures
 import contextlib
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import structlog
 from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
 
-from maple.engine.api import PromptTooLong
+from maple.engine.api import ConversationEnd, PromptTooLong
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
 from maple.prompt.template import ChatTemplate, TemplateFailed
@@ -35,12 +35,13 @@ class EncodedPrompt:
     """A prompt ready for the engine.
 
     ``text`` is the rendered prompt, in which client text holds no control strings; ``subject`` is the last
-    user message (or the raw prompt).
+    user message (or the raw prompt), ``end`` what the conversation ends with.
     """
 
     ids: tuple[int, ...]
     text: str
     subject: str
+    end: ConversationEnd
 
 
 class PromptEncoder:
@@ -82,17 +83,17 @@ class PromptEncoder:
         """
         if isinstance(prompt, RawIds):
             text = self._tokenizer.decode(prompt.ids, skip_special_tokens=False)
-            return EncodedPrompt(ids=prompt.ids, text=text, subject=text)
+            return _raw(prompt.ids, text)
         if isinstance(prompt, RawText):
             self._refuse_hopeless(prompt.text, limit)
-            ids = self._tokenizer.encode(prompt.text, add_special_tokens=False).ids
-            return EncodedPrompt(ids=tuple(ids), text=prompt.text, subject=prompt.text)
+            return _raw(self._tokenizer.encode(prompt.text, add_special_tokens=False).ids, prompt.text)
         sealed = self._render(prompt, thinking, limit)
         self._refuse_hopeless(unseal(sealed), limit)
         return EncodedPrompt(
             ids=tuple(self._ids(self._control.segments(sealed))),
             text=sealed.replace(SEAL, STAND_IN),
             subject=_last_user_text(prompt),
+            end=_end(prompt),
         )
 
     def _render(self, conversation: Conversation, thinking: bool, limit: int) -> str:
@@ -189,6 +190,16 @@ def _template_call(call: CalledTool, control: ControlText) -> dict[str, object]:
 def _last_user_text(conversation: Conversation) -> str:
     users = (message.content for message in reversed(conversation.messages) if message.role == "user")
     return next(users, "")
+
+
+def _end(conversation: Conversation) -> ConversationEnd:
+    last = conversation.messages[-1]
+    results = sum(message.role == "tool" for message in conversation.messages)
+    return ConversationEnd(text=last.content, from_tool=last.role == "tool", tool_results=results)
+
+
+def _raw(ids: Sequence[int], text: str) -> EncodedPrompt:
+    return EncodedPrompt(ids=tuple(ids), text=text, subject=text, end=ConversationEnd(text=text))
 
 
 def _close_thinking(rendered: str) -> str:

@@ -29,6 +29,7 @@ from maple.engine.api import (
 )
 from maple.engine.stops import StopMatcher
 from maple.engine.ticket import JobTicket
+from maple.scripted.earlier_prompts import EarlierPrompts
 from maple.scripted.script import FinishWord, Recording
 
 __all__ = ["ScriptedEngine", "scripted_served"]
@@ -56,9 +57,10 @@ def scripted_served(folder: pathlib.Path, *, max_model_len: int = 131072) -> Ser
 
 
 class ScriptedEngine:
-    """The `Engine` that answers with the first recording whose ``match`` occurs in the job's subject.
+    """The `Engine` that answers with the first recording that the job's conversation asks for.
 
-    Usage counts one token a piece. It runs on the event loop's thread alone.
+    Usage counts one token a piece, and as cached what a prompt shares with an earlier one. It runs on the event
+    loop's thread alone.
     """
 
     def __init__(self, recordings: Sequence[Recording], *, served: Served, limits: QueueLimits) -> None:
@@ -67,6 +69,7 @@ class ScriptedEngine:
         self._started = asyncio.Event()
         self._admission = Admission(limits, start=self._start, abort=self._abort)
         self._tasks: dict[JobTicket, asyncio.Task[None]] = {}
+        self._earlier = EarlierPrompts()
         self._prompt_tokens = 0
         self._generation_tokens = 0
 
@@ -147,7 +150,7 @@ class ScriptedEngine:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _find(self, job: Job) -> Recording | None:
-        return next((r for r in self._recordings if r.match is None or r.match in job.subject), None)
+        return next((r for r in self._recordings if r.answers(job)), None)
 
     def _start(self, ticket: JobTicket) -> None:
         recording = self._find(ticket.job)
@@ -169,7 +172,8 @@ class ScriptedEngine:
             ticket.fail(GenerationFailed())
 
     async def _play(self, ticket: JobTicket, recording: Recording) -> None:
-        performance = Performance(recording=recording, job=ticket.job)
+        cached = self._earlier.shared(ticket.job.owner, ticket.job.prompt_ids)
+        performance = Performance(recording=recording, job=ticket.job, cached=cached)
         self._prompt_tokens += len(ticket.job.prompt_ids)
         pieces: list[Piece] = []
         while performance.outcome is None:
@@ -192,6 +196,7 @@ class Performance:
 
     recording: Recording
     job: Job
+    cached: int
     outcome: FinishWord | None = None
     _tokens: int = 0
     _started: float = attrs.field(factory=time.monotonic)
@@ -227,6 +232,7 @@ class Performance:
             reason=reason,
             prompt_tokens=len(self.job.prompt_ids),
             completion_tokens=self._tokens,
+            cached_tokens=self.cached,
             queue_seconds=ticket.queue_seconds,
             decode_seconds=time.monotonic() - self._started,
         )

@@ -6,17 +6,18 @@ import json
 import math
 import pathlib
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import cattrs
 
-from maple.engine.api import Piece
+from maple.engine.api import Job, Piece
 from maple.errors import MapleError
 
-__all__ = ["FinishWord", "Recording", "ScriptError", "read_script"]
+__all__ = ["FinishWord", "MatchedMessage", "Recording", "ScriptError", "read_script"]
 
 FinishWord = Literal["stop", "length", "error"]
+MatchedMessage = Literal["user", "tool", "any"]
 
 _LONGEST_DELAY_MS = 3_600_000
 
@@ -41,6 +42,11 @@ def _well_formed(_: object, field: attrs.Attribute[Any], value: str | None) -> N
             raise ValueError(f"{field.name}: holds half a surrogate pair") from None
 
 
+def _usable_turn(_: object, field: attrs.Attribute[Any], value: int | None) -> None:
+    if value is not None and value < 0:
+        raise ValueError(f"{field.name}: must not be negative")
+
+
 def _usable_delay(_: object, field: attrs.Attribute[Any], value: float) -> None:
     if not 0 <= value <= _LONGEST_DELAY_MS:
         raise ValueError(f"{field.name}: must be between 0 and {_LONGEST_DELAY_MS}")
@@ -48,9 +54,16 @@ def _usable_delay(_: object, field: attrs.Attribute[Any], value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class Recording:
-    """One line of a script: an output, and the text in the last user message that asks for it (None: any)."""
+    """One line of a script: an output, and what asks for it.
+
+    ``match`` is a text (None: any) in the message that ``on`` names: the last user message, the last message of
+    all if that is a tool's result, or the last message whatever its role. ``turn`` is how many tool results the
+    conversation holds (None: any number).
+    """
 
     match: str | None = attrs.field(default=None, validator=_well_formed)
+    on: MatchedMessage = "user"
+    turn: int | None = attrs.field(default=None, validator=_usable_turn)
     pieces: tuple[str, ...] = attrs.field(validator=attrs.validators.deep_iterable(_well_formed))
     finish: FinishWord = "stop"
     delay_ms: float = attrs.field(default=0.0, validator=_usable_delay)
@@ -59,6 +72,12 @@ class Recording:
     @stream.default
     def _place_pieces(self) -> tuple[Piece, ...]:
         return tuple(_placed(self.pieces))
+
+    def answers(self, job: Job) -> bool:
+        """Whether this is an answer to the job's conversation."""
+        if self.turn not in (None, job.end.tool_results) or (self.on == "tool" and not job.end.from_tool):
+            return False
+        return self.match is None or self.match in (job.subject if self.on == "user" else job.end.text)
 
 
 def _placed(texts: tuple[str, ...]) -> Iterator[Piece]:
@@ -130,9 +149,16 @@ def _number(value: object, _: type) -> float:
     return value
 
 
-def _finish_word(value: object, _: object) -> str:
-    if value not in ("stop", "length", "error"):
-        raise ValueError("must be stop, length or error")
+def _integer(value: object, _: type) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("must be an integer")
+    return value
+
+
+def _word(value: object, kind: Any) -> str:
+    words = get_args(kind)
+    if value not in words:
+        raise ValueError(f"must be {', '.join(words[:-1])} or {words[-1]}")
     return str(value)
 
 
@@ -149,7 +175,8 @@ def _make_converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(str, _text)
     converter.register_structure_hook(float, _number)
-    converter.register_structure_hook_func(lambda kind: kind == FinishWord, _finish_word)
+    converter.register_structure_hook(int, _integer)
+    converter.register_structure_hook_func(lambda kind: kind in (FinishWord, MatchedMessage), _word)
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
     return converter
 

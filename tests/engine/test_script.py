@@ -17,11 +17,18 @@ def write(folder: pathlib.Path, *lines: object) -> pathlib.Path:
 
 def test_every_key_is_read(tmp_path: pathlib.Path) -> None:
     """A full line and a minimal one are read in order, blank lines between them passed over."""
-    full = {"match": "maple", "pieces": ["a", "🍁", ""], "finish": "length", "delay_ms": 2.5}
+    full = {
+        "match": "maple",
+        "on": "any",
+        "turn": 2,
+        "pieces": ["a", "🍁", ""],
+        "finish": "length",
+        "delay_ms": 2.5,
+    }
     path = write(tmp_path, full, "", {"pieces": []})
     assert read_script(path) == (
-        Recording(match="maple", pieces=("a", "🍁", ""), finish="length", delay_ms=2.5),
-        Recording(match=None, pieces=(), finish="stop", delay_ms=0),
+        Recording(match="maple", on="any", turn=2, pieces=("a", "🍁", ""), finish="length", delay_ms=2.5),
+        Recording(match=None, on="user", turn=None, pieces=(), finish="stop", delay_ms=0),
     )
 
 
@@ -47,6 +54,9 @@ def test_offsets_are_counted_in_characters() -> None:
         ({"pieces": [], "match": 3}, "line 2: match: must be a string"),
         ({"pieces": [], "finish": "eos"}, "line 2: finish: must be stop, length or error"),
         ({"pieces": [], "finish": []}, "line 2: finish: must be stop, length or error"),
+        ({"pieces": [], "on": "system"}, "line 2: on: must be user, tool or any"),
+        ({"pieces": [], "turn": -1}, "line 2: turn: must not be negative"),
+        ({"pieces": [], "turn": True}, "line 2: turn: must be an integer"),
         ({"pieces": [], "delay_ms": -1}, "line 2: delay_ms: must be between 0 and 3600000"),
         ({"pieces": [], "delay_ms": True}, "line 2: delay_ms: must be a number"),
         ({"pieces": [], "delay_ms": "5"}, "line 2: delay_ms: must be a number"),
