@@ -130,7 +130,10 @@ class Settings:
     strict_model: bool = setting(False, "refuse requests that name another model", kind="bool")
     strict_fields: str = setting("auto", "refuse unknown top-level fields", kind="auto_bool")
     api_level: str = setting(
-        "reference", "reference, or extended once it is built", kind="choice", choices=("reference",)
+        "reference",
+        "reference refuses what the reference refuses; extended serves what real clients send",
+        kind="choice",
+        choices=("reference", "extended"),
     )
     max_batch: int = setting(1, "sequences that generate at a time", kind="integer", low=1, high=32)
     max_queue_depth: int = setting(16, "requests that may wait", kind="integer", low=0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from maple_protocols.adapter import GenerationAdapter
+from maple_protocols.adapter import GenerationAdapter, Policy
 from maple_protocols.errors import InvalidField, ModelNotFound
 from maple_protocols.openai.described import ResponseDeleted
 from maple_protocols.rules import Schema
@@ -52,7 +52,6 @@ from maple.http.listing import ListingHandler
 from maple.http.operations import MetricsHandler, Stats, StatsHandler, StatsQuery
 from maple.http.pages import INDEX, FrontHandler, PageHandler
 from maple.http.probes import Health, HealthHandler, Liveness, LivenessHandler, Readiness, ReadinessHandler
-from maple.http.services import StrictFields
 from maple.http.sessions import (
     SESSION_ID,
     SessionActionHandler,
@@ -64,16 +63,16 @@ from maple.http.stored import StoredHandler, StoredItemsHandler
 from maple.responses_store import StoreBroken, StoreFull
 
 
-def operations(route: Route, strict: StrictFields) -> Operations:
-    """What a route offers. ``strict`` is the deployment's word on unknown fields."""
-    return _DESCRIBERS[route.handler](route, strict)
+def operations(route: Route, policy: Policy) -> Operations:
+    """What a route offers. ``policy`` decides on unknown fields."""
+    return _DESCRIBERS[route.handler](route, policy)
 
 
 def _json(kind: type) -> Contents:
     return {JSON: answer_schema(kind)}
 
 
-def _generation(route: Route, strict: StrictFields) -> Operations:
+def _generation(route: Route, policy: Policy) -> Operations:
     adapter: GenerationAdapter = route.options["adapter"]
     answers: Mapping[str, type] = getattr(adapter, "answers", {})
     stream = _stream(answer_schema(answers["event"]) if "event" in answers else {})
@@ -81,13 +80,12 @@ def _generation(route: Route, strict: StrictFields) -> Operations:
     keeps = hasattr(adapter, "kept")
     kept: Refusals = (ResponseUnknown, NotConfigured, StoreFull, StoreBroken) if keeps else ()
     turn: Refusals = (PromptTooLong, EngineOverloaded, GenerationFailed)
-    closed = adapter.closed if strict == "auto" else strict == "true"
     operation = Operation(
         summary=first_sentence(adapter),
         tag="Generation",
         answers={200: {JSON: whole, EVENTS: stream}},
         refusals=(*BODY, InvalidField, *ENGINE, ModelNotFound, *turn, *kept),
-        request=json_schema(adapter.request, closed=closed),
+        request=json_schema(adapter.request, closed=policy.refuses_unknown(closed=adapter.closed)),
     )
     return {"post": operation}
 
@@ -108,7 +106,7 @@ def _encoded(schema: Schema) -> Schema:
     return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
 
 
-def _listing(route: Route, _: StrictFields) -> Operations:
+def _listing(route: Route, _: Policy) -> Operations:
     adapter = route.options["adapter"]
     kind = getattr(adapter, "answers", {}).get(route.pattern)
     contents: Contents = _json(kind) if kind else {JSON: {"type": "object"}}
@@ -121,7 +119,7 @@ def _listing(route: Route, _: StrictFields) -> Operations:
     return {"get": operation}
 
 
-def _stored(route: Route, _: StrictFields) -> Operations:
+def _stored(route: Route, _: Policy) -> Operations:
     adapter = route.options["adapter"]
     refusals: Refusals = (ResponseUnknown, NotConfigured, StoreBroken)
     contents = _json(adapter.answers[route.pattern])
@@ -162,12 +160,12 @@ def _session(method: str, summary: str, kind: type) -> Operations:
     return {method: operation}
 
 
-def _session_manifest(_: Route, __: StrictFields) -> Operations:
+def _session_manifest(_: Route, __: Policy) -> Operations:
     (operation,) = _session("get", "The last save of a session.", SessionManifest).values()
     return {"get": attrs.evolve(operation, refusals=(*operation.refusals, SessionTampered))}
 
 
-def _session_action(route: Route, _: StrictFields) -> Operations:
+def _session_action(route: Route, _: Policy) -> Operations:
     saves = route.pattern.endswith("/save")
     summary = "Save a live session." if saves else "Load a saved session."
     (operation,) = _session("post", summary, SessionManifest if saves else SessionLoaded).values()
@@ -188,7 +186,7 @@ def _text(summary: str, **others: Any) -> Operation:
     return Operation(summary=summary, tag="Operations", answers={200: contents}, **others)
 
 
-def _page(route: Route, _: StrictFields) -> Operations:
+def _page(route: Route, _: Policy) -> Operations:
     pages = route.options["pages"]
     names = [INDEX] if route.parameter is None else [name for name in pages if name != INDEX]
     types = sorted({pages[name].media_type.partition(";")[0] for name in names})
@@ -206,14 +204,14 @@ def _page(route: Route, _: StrictFields) -> Operations:
     return {"get": operation}
 
 
-def _front(_: Route, __: StrictFields) -> Operations:
+def _front(_: Route, __: Policy) -> Operations:
     operation = Operation(
         summary="Sends browsers to the chat page.", tag="Pages", answers={302: {}}, needs_key=False
     )
     return {"get": operation}
 
 
-_DESCRIBERS: Mapping[type, Callable[[Route, StrictFields], Operations]] = {
+_DESCRIBERS: Mapping[type, Callable[[Route, Policy], Operations]] = {
     GenerateHandler: _generation,
     ListingHandler: _listing,
     StoredHandler: _stored,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import attrs
 import structlog
 from maple_protocols.adapter import GenerationAdapter, Policy
 from maple_protocols.ask import Ask
@@ -15,7 +16,9 @@ from maple_protocols.openai.models import names_model
 from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
 from maple.http.base import JsonHandler
 from maple.http.errors import refusal
+from maple.http.origin import IGNORED
 from maple.http.stored import Recorder, continued
+from maple.http.wire import ignored_header
 from maple.http.writers import JsonWriter, SseWriter, Writer
 from maple.observe.metrics import TurnTimes
 from maple.turn import Turn, Turns
@@ -56,6 +59,7 @@ class GenerateHandler(JsonHandler):
     async def respond(self, *groups: str) -> None:
         """Generate, for as long as the client is there."""
         ask = await self._ask()
+        self._tell_ignored(ask.ignored)
         try:
             async with asyncio.timeout(None) as self._lease:
                 if not self.client_left:
@@ -88,18 +92,21 @@ class GenerateHandler(JsonHandler):
         return ask
 
     def _policy(self) -> Policy:
-        settings, prompts = self.services.settings, self.services.turns.prompts
+        prompts = self.services.turns.prompts
         if prompts is None:
             raise ModelLoading
-        return Policy(
-            strict_fields=settings.strict_fields,
+        return attrs.evolve(
+            self.services.settings.policy,
             vocabulary=prompts.encoder.vocabulary,
             template_variables=prompts.encoder.template_variables,
-            enable_thinking=settings.enable_thinking,
-            include_reasoning=settings.include_reasoning,
-            response_store=settings.response_store,
             session_header=self.request.headers.get("X-Session-Id"),
         )
+
+    def _tell_ignored(self, paths: tuple[str, ...]) -> None:
+        """What had no effect is said to the client and in the log; names are harmless by now."""
+        if paths:
+            self.set_header(IGNORED, ignored_header(paths))
+            log.info("http.ignored", request_id=self.request_id, route=self.route, fields=sorted(set(paths)))
 
     async def _generate(self, ask: Ask) -> None:
         turn = await self.services.turns.open(ask, owner=self.owner, request_id=self.request_id)

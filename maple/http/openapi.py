@@ -37,6 +37,10 @@ ABOUT = (
 )
 HEADERS: Mapping[str, JsonObject] = {
     "X-Request-Id": {"description": "The client's own, or a fresh UUID.", "schema": {"type": "string"}},
+    "X-Maple-Ignored": {
+        "description": "What had no effect: field paths without indices, comma-separated.",
+        "schema": {"type": "string"},
+    },
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
     "WWW-Authenticate": {"description": "How to authenticate.", "schema": {"type": "string"}},
     "Location": {"description": "Where to go.", "schema": {"type": "string"}},
@@ -86,8 +90,7 @@ class _Book:
 
     def path(self, route: Route) -> JsonObject:
         """All methods of a route."""
-        strict = self._services.settings.strict_fields
-        found = operations(route, strict)
+        found = operations(route, self._services.settings.policy)
         return {method: self._operation(route, method, each) for method, each in found.items()}
 
     def _operation(self, route: Route, method: str, operation: Operation) -> JsonObject:
@@ -116,7 +119,8 @@ class _Book:
 
     def _responses(self, route: Route, operation: Operation) -> JsonObject:
         found: dict[str, JsonObject] = {
-            str(status): self._answer(status, contents) for status, contents in operation.answers.items()
+            str(status): self._answer(status, contents, operation)
+            for status, contents in operation.answers.items()
         }
         if operation.request is not None and (links := self._links(route)):
             found["200"]["links"] = links
@@ -131,13 +135,14 @@ class _Book:
         names = [
             _operation_id(method, each)
             for each in below
-            for method in operations(each, self._services.settings.strict_fields)
+            for method in operations(each, self._services.settings.policy)
         ]
         return {name: {"operationId": name, "parameters": {"id": "$response.body#/id"}} for name in names}
 
-    def _answer(self, status: int, contents: Contents) -> JsonObject:
+    def _answer(self, status: int, contents: Contents, operation: Operation) -> JsonObject:
         named = {kind: {"schema": self._named(schema)} for kind, schema in contents.items()}
         headers = ["X-Request-Id", *(["Location"] if status == http.HTTPStatus.FOUND else [])]
+        headers += ["X-Maple-Ignored"] if operation.tag == "Generation" else []
         spoken: JsonObject = {"description": http.HTTPStatus(status).phrase, "headers": _headers(headers)}
         return spoken | ({"content": named} if named else {})
 

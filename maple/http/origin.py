@@ -10,7 +10,9 @@ from tornado.httputil import HTTPHeaders
 
 from maple.http.services import Network
 
-EXPOSED_HEADERS = "X-Request-Id, Retry-After"
+IGNORED = "X-Maple-Ignored"
+"""Names what a request held in vain (see ``wire.ignored_header``)."""
+EXPOSED_HEADERS = f"X-Request-Id, Retry-After, {IGNORED}"
 PREFLIGHT_SECONDS = "600"
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2000}")

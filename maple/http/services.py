@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import pathlib
-from typing import Literal, cast
+from typing import cast
 
 import attrs
-from maple_protocols.adapter import Adapter, ServedModel
+from maple_protocols.adapter import Adapter, ApiLevel, Policy, ServedModel, StrictFields
 
 from maple.http.keys import Keyring
 from maple.observe.metrics import Metrics
@@ -17,7 +17,6 @@ from maple.settings import Settings
 from maple.turn import Turns
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-StrictFields = Literal["auto", "true", "false"]
 
 MODEL_CREATED = 1_789_460_000
 """The model card's ``created``, Unix seconds: a constant, lest a restart look like a new model."""
@@ -55,6 +54,7 @@ class HttpSettings:
 
     model_id: str
     strict_model: bool = False
+    api_level: ApiLevel = "reference"
     strict_fields: StrictFields = "auto"
     enable_thinking: bool = True
     include_reasoning: bool = True
@@ -67,12 +67,24 @@ class HttpSettings:
     metrics_public: bool = False
     ui: bool = True
 
+    @property
+    def policy(self) -> Policy:
+        """What these settings decide about requests, before anything is known of the model."""
+        return Policy(
+            level=self.api_level,
+            strict_fields=self.strict_fields,
+            enable_thinking=self.enable_thinking,
+            include_reasoning=self.include_reasoning,
+            response_store=self.response_store,
+        )
+
     @classmethod
     def of(cls, settings: Settings) -> HttpSettings:
         """Take what handlers need out of all the settings."""
         return cls(
             model_id=settings.model_id,
             strict_model=settings.strict_model,
+            api_level=cast("ApiLevel", settings.api_level),
             strict_fields=cast("StrictFields", settings.strict_fields),
             enable_thinking=settings.enable_thinking,
             include_reasoning=settings.include_reasoning,

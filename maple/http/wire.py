@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from maple_protocols.adapter import Frame
 
+IGNORED_BYTES = 512
 PING = b": ping\n\n"
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -22,6 +24,17 @@ def json_text(value: object) -> str:
 def encode_json(value: object) -> bytes:
     """``json_text`` as UTF-8; half a surrogate pair, which has no UTF-8, is spelled as JSON's own escape."""
     return json_text(value).encode(errors="backslashreplace")
+
+
+def ignored_header(paths: Iterable[str]) -> str:
+    """Distinct paths, comma-separated, cut with an ellipsis behind ``IGNORED_BYTES`` bytes; ASCII paths only.
+
+    The ellipsis goes out as UTF-8, whose bytes Tornado takes for Latin-1.
+    """
+    listed = ",".join(dict.fromkeys(paths))
+    if len(listed) <= IGNORED_BYTES:
+        return listed
+    return listed[:IGNORED_BYTES] + "…".encode().decode("latin-1")
 
 
 def frame_text(frame: Frame) -> str:

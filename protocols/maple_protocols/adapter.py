@@ -19,6 +19,8 @@ from maple_protocols.ask import Ask
 from maple_protocols.errors import ErrorBody
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+ApiLevel = Literal["reference", "extended"]
+StrictFields = Literal["auto", "true", "false"]
 JsonObject = dict[str, object]
 
 
@@ -76,18 +78,33 @@ class Frame:
 class Policy:
     """What the deployment decides about requests; fixed once the model is loaded.
 
+    ``level`` is MAPLE_API_LEVEL: at "reference" what the reference refuses is refused, in its words.
     ``vocabulary`` is the number of ids that have a token: ids 0..vocabulary−1 are valid in a prompt.
     ``template_variables`` are the names that the chat template itself reads, beyond messages, tools and
     add_generation_prompt. ``session_header`` is the X-Session-Id of this request.
     """
 
-    strict_fields: Literal["auto", "true", "false"] = "auto"
+    level: ApiLevel = "reference"
+    strict_fields: StrictFields = "auto"
     vocabulary: int = 0
     template_variables: frozenset[str] = frozenset()
     enable_thinking: bool = True
     include_reasoning: bool = True
     response_store: bool = False
     session_header: str | None = None
+
+    @property
+    def extended(self) -> bool:
+        """Whether requests that the reference refuses are served."""
+        return self.level == "extended"
+
+    def refuses_unknown(self, *, closed: bool) -> bool:
+        """The deployment's word on unknown top-level fields; else only a ``closed`` protocol refuses them, and
+        only at the reference level.
+        """
+        if self.strict_fields == "auto":
+            return closed and not self.extended
+        return self.strict_fields == "true"
 
 
 @attrs.frozen(kw_only=True)
@@ -142,7 +159,7 @@ class GenerationAdapter(Protocol):
     request: ClassVar[type]
     """The body's field table, an attrs class (see ``rules``); the API's description is made from it."""
     closed: ClassVar[bool]
-    """Whether unknown top-level fields are refused where the deployment leaves it to the protocol."""
+    """Whether the protocol refuses unknown top-level fields by itself (see ``Policy.refuses_unknown``)."""
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the contract's field order. Raises RequestError."""

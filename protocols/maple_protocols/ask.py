@@ -94,6 +94,9 @@ class Ask:
 
     ``keep`` asks for the answer to be kept, ``follows`` is the id of a kept one that this request goes on
     from, and ``items`` are what was sent, in the protocol's own form (see ``adapter.KeepingAdapter``).
+
+    ``ignored`` are the paths, without indices (``input[].image``), of what was sent and has no effect: the
+    client is told in X-Maple-Ignored. Two requests that differ in nothing else are equal.
     """
 
     prompt: Prompt
@@ -109,3 +112,4 @@ class Ask:
     keep: bool = False
     follows: str | None = None
     items: tuple[Mapping[str, object], ...] = ()
+    ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

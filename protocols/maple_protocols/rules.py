@@ -70,6 +70,13 @@ class Doc:
     text: str
 
 
+@attrs.frozen(eq=False)  # cached readers hash annotations, and JSON has no hash
+class Inert:
+    """A field that has no effect. A value other than ``plain``, which asks for nothing, is reported."""
+
+    plain: object = None
+
+
 @attrs.frozen(kw_only=True)
 class Range(Rule):
     """A number ≥ ``least`` (or > ``above``) and ≤ ``most``."""

@@ -7,6 +7,7 @@ lists them, whatever the order in the body, so that one body always gets one and
 from __future__ import annotations
 
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import cattrs
 
 from maple_protocols.errors import ECHO_LIMIT, InvalidField
 from maple_protocols.rules import (
+    Inert,
     Misfit,
     Rule,
     Shape,
@@ -30,6 +32,8 @@ from maple_protocols.rules import (
     one_of,
     text,
 )
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
 
 T = TypeVar("T")
 Read = Callable[[object], Any]
@@ -61,9 +65,26 @@ def structure(
 
 def _check_known(cls: type, body: Mapping[str, object]) -> None:
     known = {field.name for field in table(cls)}
-    for key in body:
-        if key not in known:
+    for key, value in body.items():
+        if key not in known and value is not None:
             raise _refusal(Misfit("is not a known field", key), "invalid_parameter")
+
+
+def ignored(cls: type, body: Mapping[str, object]) -> tuple[str, ...]:
+    """The top-level fields of ``body`` that have no effect: unknown ones, and Inert ones that ask for
+    something.
+    """
+    inert = {field.name: field.inert for field in table(cls)}
+    return tuple(
+        safe_name(key)
+        for key, value in body.items()
+        if value is not None and (note := inert.get(key, Inert())) is not None and value != note.plain
+    )
+
+
+def safe_name(name: str) -> str:
+    """A client's name for a field as it may stand in a header."""
+    return name if _SAFE_NAME.fullmatch(name) else "?"
 
 
 def read(annotation: Any, value: object) -> Any:
@@ -84,6 +105,11 @@ class Field:
     name: str
     annotation: Any
     required: bool
+
+    @property
+    def inert(self) -> Inert | None:
+        """The note that says so, where the field has no effect."""
+        return next((note for note in get_args(self.annotation) if isinstance(note, Inert)), None)
 
 
 @functools.cache

@@ -37,11 +37,11 @@ def test_no_page_of_another_site_may_use_the_server_by_default(server: LiveServe
 
 @pytest.mark.parametrize("setting", [PAGE, PAGE + "/", PAGE.upper(), "*"])
 def test_an_allowed_page_may_read_answers_and_errors(serve: Serve, setting: str) -> None:
-    """The origin is named, two headers are exposed, and credentials are never allowed."""
+    """The origin is named, our headers are exposed, and credentials are never allowed."""
     server = serve(allowed_origins=(setting, "https://other.example"))
     for answer in (server.get("/v1/models", Origin=PAGE), server.get("/nowhere", Origin=PAGE)):
         assert answer.headers["Access-Control-Allow-Origin"] == PAGE
-        assert answer.headers["Access-Control-Expose-Headers"] == "X-Request-Id, Retry-After"
+        assert answer.headers["Access-Control-Expose-Headers"] == "X-Request-Id, Retry-After, X-Maple-Ignored"
         assert "Access-Control-Allow-Credentials" not in answer.headers
         assert answer.headers["Vary"] == "Origin"
 

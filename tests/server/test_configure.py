@@ -68,7 +68,7 @@ def test_false_words(word: str) -> None:
         ("MAPLE_RESPONSE_STORE", "postgres:responses"),
         ("MAPLE_RESPONSE_STORE", "sqlite:"),
         ("MAPLE_RESPONSE_STORE_DAYS", "0"),
-        ("MAPLE_API_LEVEL", "extended"),
+        ("MAPLE_API_LEVEL", "bold"),
         ("MAPLE_BODY_TIMEOUT", "0"),
         ("MAPLE_MAX_CONNECTIONS", "9" * 5000),
     ],

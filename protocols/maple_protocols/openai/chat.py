@@ -10,7 +10,6 @@ from maple_protocols.ask import Ask
 from maple_protocols.openai.chat_in import ChatRequest, chat_ask
 from maple_protocols.openai.chat_out import ChatEncoder, ChatFold
 from maple_protocols.openai.described import ChatCompletion, ChatCompletionChunk
-from maple_protocols.openai.fields import refuses_unknown
 
 
 class ChatAdapter:
@@ -25,7 +24,7 @@ class ChatAdapter:
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of ChatRequest. Raises InvalidField."""
-        return chat_ask(body, policy, refuse_unknown=refuses_unknown(policy, closed=self.closed))
+        return chat_ask(body, policy, refuse_unknown=policy.refuses_unknown(closed=self.closed))
 
     def encoder(self, ask: Ask, identity: Identity) -> Encoder:
         """Chunks for one turn."""

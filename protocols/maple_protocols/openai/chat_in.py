@@ -21,8 +21,19 @@ from maple_protocols.openai.tools import (
     shown,
     specs,
 )
-from maple_protocols.rules import Doc, Misfit, NotEmpty, Schema, Shape, boolean, free_form, mapping, one_of
-from maple_protocols.strict import Check, structure
+from maple_protocols.rules import (
+    Doc,
+    Inert,
+    Misfit,
+    NotEmpty,
+    Schema,
+    Shape,
+    boolean,
+    free_form,
+    mapping,
+    one_of,
+)
+from maple_protocols.strict import Check, ignored, structure
 
 
 @attrs.frozen
@@ -91,22 +102,24 @@ class ChatRequest:
     include_reasoning: fields.IncludeReasoning = None
     presence_penalty: fields.Penalty = None
     frequency_penalty: fields.Penalty = None
-    user: fields.Inert = None
-    metadata: fields.Inert = None
-    store: fields.Inert = None
-    service_tier: fields.Inert = None
-    parallel_tool_calls: fields.Inert = None
-    reasoning_effort: fields.Inert = None
-    verbosity: fields.Inert = None
-    prompt_cache_key: fields.Inert = None
-    safety_identifier: fields.Inert = None
-    logit_bias: fields.Inert = None
-    modalities: fields.Inert = None
+    user: fields.Unused = None
+    metadata: fields.Unused = None
+    store: fields.Unused = None
+    service_tier: fields.Unused = None
+    parallel_tool_calls: fields.Unused = None
+    reasoning_effort: fields.Unused = None
+    verbosity: fields.Unused = None
+    prompt_cache_key: fields.Unused = None
+    safety_identifier: fields.Unused = None
+    logit_bias: fields.Unused = None
+    modalities: fields.Unused = None
     top_logprobs: Annotated[Literal[0] | None, Doc("Log probabilities are not given.")] = None
     session_id: fields.SessionId = None
     n: fields.One = None
     logprobs: Annotated[Literal[False] | None, Doc("Log probabilities are not given.")] = None
-    response_format: Annotated[str | None, PlainFormat(), Doc("Accepted, without effect.")] = None
+    response_format: Annotated[
+        str | None, PlainFormat(), Inert({"type": "text"}), Doc("Accepted, without effect.")
+    ] = None
 
 
 def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -> Ask:
@@ -131,6 +144,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
         include_usage=fields.wants_usage(request.stream, request.stream_options),
         include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
         session_id=fields.session(request.session_id, policy),
+        ignored=ignored(ChatRequest, body),
     )
 
 

@@ -25,7 +25,7 @@ from maple_protocols.openai import fields
 from maple_protocols.openai.chat_out import DONE, ending, envelope, usage_body
 from maple_protocols.openai.described import TextCompletion
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
-from maple_protocols.strict import Check, structure
+from maple_protocols.strict import Check, ignored, structure
 
 
 @attrs.frozen
@@ -80,8 +80,8 @@ class CompletionRequest:
     presence_penalty: fields.Penalty = None
     frequency_penalty: fields.Penalty = None
     session_id: fields.SessionId = None
-    user: fields.Inert = None
-    logit_bias: fields.Inert = None
+    user: fields.Unused = None
+    logit_bias: fields.Unused = None
     echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
     suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
     logprobs: Annotated[Literal[False] | None, Doc("Log probabilities are not given.")] = None
@@ -102,6 +102,7 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
         stream=request.stream,
         include_usage=fields.wants_usage(request.stream, request.stream_options),
         session_id=fields.session(request.session_id, policy),
+        ignored=ignored(CompletionRequest, body),
     )
 
 
@@ -186,7 +187,7 @@ class CompletionsAdapter:
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of CompletionRequest. Raises InvalidField."""
-        return completion_ask(body, policy, refuse_unknown=fields.refuses_unknown(policy, closed=self.closed))
+        return completion_ask(body, policy, refuse_unknown=policy.refuses_unknown(closed=self.closed))
 
     def encoder(self, ask: Ask, identity: Identity) -> Encoder:
         """Chunks for one turn."""

@@ -9,7 +9,7 @@ import attrs
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import SamplingWish
 from maple_protocols.errors import InvalidField
-from maple_protocols.rules import Doc, Length, Misfit, Pattern, Range, Schema, Shape, each, text
+from maple_protocols.rules import Doc, Inert, Length, Misfit, Pattern, Range, Schema, Shape, each, text
 from maple_protocols.strict import read
 
 MAX_STOPS = 16
@@ -76,7 +76,7 @@ Streaming = Annotated[StreamOptions | None, Doc("Ignored without stream.")]
 RepetitionPenalty = Annotated[
     float | None, Range(above=0), Doc("Over prompt and output ids; 1 turns it off.")
 ]
-Penalty = Annotated[float | None, Doc("Accepted and ignored.")]
+Penalty = Annotated[float | None, Inert(0), Doc("Accepted and ignored.")]
 IncludeReasoning = Annotated[
     bool | None, Doc("false strips the reasoning from the answer; it is still made.")
 ]
@@ -86,7 +86,7 @@ SessionId = Annotated[
     Doc("Ties the request to a session's KV state; the X-Session-Id header is another way to say it."),
 ]
 One = Annotated[Literal[1] | None, Doc("One choice a request.")]
-Inert = Annotated[object, Doc("Accepted, without effect.")]
+Unused = Annotated[object, Inert(), Doc("Accepted, without effect.")]
 
 
 class _Sampled(Protocol):
@@ -129,11 +129,6 @@ def session(own: str | None, policy: Policy, code: str | None = None) -> str | N
     except Misfit as misfit:
         raise InvalidField(param="session_id", message=f"session_id {misfit.must}", code=code) from None
     return own or named
-
-
-def refuses_unknown(policy: Policy, *, closed: bool) -> bool:
-    """The deployment's word on unknown top-level fields, else the protocol's."""
-    return closed if policy.strict_fields == "auto" else policy.strict_fields == "true"
 
 
 def wants_usage(stream: bool, options: StreamOptions | None) -> bool:

@@ -8,7 +8,6 @@ from typing import ClassVar
 from maple_protocols.adapter import Encoder, Fold, Identity, JsonObject, Kept, Policy
 from maple_protocols.ask import Ask
 from maple_protocols.openai.described import Response, ResponseEvent
-from maple_protocols.openai.fields import refuses_unknown
 from maple_protocols.openai.responses_in import ResponsesRequest, continued_ask, responses_ask
 from maple_protocols.openai.responses_kept import keep
 from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
@@ -26,7 +25,7 @@ class ResponsesAdapter:
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of ResponsesRequest. Raises RequestError."""
-        return responses_ask(body, policy, refuse_unknown=refuses_unknown(policy, closed=self.closed))
+        return responses_ask(body, policy, refuse_unknown=policy.refuses_unknown(closed=self.closed))
 
     def encoder(self, ask: Ask, identity: Identity) -> Encoder:
         """Events for one turn."""

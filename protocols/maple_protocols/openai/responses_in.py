@@ -30,7 +30,7 @@ from maple_protocols.openai.tools import (
 )
 from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, mapping
 from maple_protocols.schema import schema_of
-from maple_protocols.strict import Check, read, structure
+from maple_protocols.strict import Check, ignored, read, structure
 
 CODE = "invalid_parameter"
 
@@ -126,17 +126,17 @@ class ResponsesRequest:
     reasoning: Annotated[ReasoningWish | None, Doc("Effort none turns thinking off.")] = None
     text: Annotated[TextWish | None, Doc("Plain text is the only format.")] = None
     metadata: Annotated[Mapping[str, object] | None, Doc("Echoed.")] = None
-    user: fields.Inert = None
+    user: fields.Unused = None
     session_id: fields.SessionId = None
     chat_template_kwargs: TemplateKwargs = None
     include_reasoning: fields.IncludeReasoning = None
-    include: fields.Inert = None
-    truncation: fields.Inert = None
-    stream_options: fields.Inert = None
-    prompt_cache_key: fields.Inert = None
-    prompt_cache_retention: fields.Inert = None
-    safety_identifier: fields.Inert = None
-    service_tier: fields.Inert = None
+    include: fields.Unused = None
+    truncation: fields.Unused = None
+    stream_options: fields.Unused = None
+    prompt_cache_key: fields.Unused = None
+    prompt_cache_retention: fields.Unused = None
+    safety_identifier: fields.Unused = None
+    service_tier: fields.Unused = None
     background: Annotated[Literal[False] | None, Doc("Responses are made at once.")] = None
     store: Annotated[bool, Doc("Keep the response; needs a response store.")] = False
     previous_response_id: Annotated[
@@ -166,6 +166,7 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
         keep=request.store,
         follows=request.previous_response_id,
         items=wire_items(request.input),
+        ignored=ignored(ResponsesRequest, body),
     )
 
 
