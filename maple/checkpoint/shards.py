@@ -1,61 +1,57 @@
-"""The safetensors files of a checkpoint folder: what they declare, and their tensors one at a time."""
+"""The safetensors files of a checkpoint folder: what they declare, and their tensors as views of the mapped files."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
+import mmap
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from maple.checkpoint.errors import LoadError
 
-if TYPE_CHECKING:
-    import torch
+__all__ = ["Array", "MappedShards", "Shard", "TensorInfo", "find_shards", "read_json", "read_shard"]
 
-__all__ = ["Shard", "ShardReader", "TensorInfo", "find_shards", "read_json", "read_shard"]
+Array = npt.NDArray[Any]
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _JSON_LIMIT = 64 << 20
 _HEADER_LIMIT = 100 << 20  # the format's own
-_REOPEN_AFTER = 1 << 30
+_NUMBERS: Mapping[str, npt.DTypeLike] = {
+    "BF16": np.uint16,  # as its bits
+    "F16": np.float16,
+    "F32": np.float32,
+    "U32": np.uint32,
+    "U8": np.uint8,
+}
 
 
 @attrs.frozen
 class TensorInfo:
-    """What a header declares of one tensor; dtype in safetensors' spelling, such as BF16 or U32."""
+    """What a header declares of one tensor; dtype in safetensors' spelling, such as BF16 or U32.
+
+    `begin` is where in the file its data lies.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     shard: str
+    begin: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Size of the data in the file."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count * _ITEM_BYTES.get(self.dtype, 0)
-
-
-_ITEM_BYTES = {
-    "BF16": 2,
-    "F16": 2,
-    "F32": 4,
-    "F64": 8,
-    "U32": 4,
-    "I32": 4,
-    "U8": 1,
-    "I8": 1,
-    "I64": 8,
-    "U64": 8,
-    "BOOL": 1,
-}
+        """Size of the data in the file, for the dtypes that a Maple is stored in."""
+        return math.prod(self.shape) * np.dtype(_NUMBERS[self.dtype]).itemsize
 
 
 @attrs.frozen(kw_only=True)
@@ -120,22 +116,32 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_shard(path: pathlib.Path) -> Shard:
-    """Read and check the header of a safetensors file; raises `LoadError` naming the file."""
-    try:
+    """Read and check the header of a safetensors file; raises `LoadError` naming the file.
+
+    The library checks it (sizes against shapes, that tensors neither overlap nor end past the file). It does
+    not tell where they lie, so the header that was found good is read for that.
+    """
+    with _named_errors(path):
         header = _header_bytes(path)
-        with safe_open(path, framework="np") as file:
-            names = list(file.keys())
-            tensors = {name: _info(file.get_slice(name), name, path.name) for name in names}
-        return Shard(
-            path=path,
-            size=path.stat().st_size,
-            header_sha256=hashlib.sha256(header).hexdigest(),
-            tensors=tensors,
-        )
+        with safe_open(path, framework="np"):
+            entries: dict[str, Any] = json.loads(header[8:])
+    entries.pop("__metadata__", None)
+    return Shard(
+        path=path,
+        size=path.stat().st_size,
+        header_sha256=hashlib.sha256(header).hexdigest(),
+        tensors={name: _info(name, entry, path.name, len(header)) for name, entry in entries.items()},
+    )
+
+
+@contextlib.contextmanager
+def _named_errors(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
     except SafetensorError as e:
         raise LoadError(f"{path.name} is truncated or not a safetensors file: {e}") from e
     except OSError as e:
-        raise LoadError(f"{path.name} cannot be read: {e.strerror or e}") from e
+        raise LoadError(f"{path.name} cannot be read: {e.strerror or type(e).__name__}") from e
 
 
 def _header_bytes(path: pathlib.Path) -> bytes:
@@ -144,47 +150,43 @@ def _header_bytes(path: pathlib.Path) -> bytes:
         return prefix + file.read(min(int.from_bytes(prefix, "little"), _HEADER_LIMIT))
 
 
-def _info(slice_: Any, name: str, shard: str) -> TensorInfo:
-    return TensorInfo(name, slice_.get_dtype(), tuple(slice_.get_shape()), shard)
+def _info(name: str, entry: Mapping[str, Any], shard: str, data: int) -> TensorInfo:
+    return TensorInfo(name, entry["dtype"], tuple(entry["shape"]), shard, data + entry["data_offsets"][0])
 
 
-class ShardReader:
-    """Reads tensors as memory-mapped views, one open file at a time.
+class MappedShards:
+    """Files, mapped when a tensor of theirs is first wanted; views keep their file's mapping alive.
 
-    A file is opened anew now and then: pages already read stop counting as this process's memory once their
-    tensors are dropped, so that a 40 GB checkpoint passes through without being held. A view keeps its own
-    mapping alive.
+    copy_on_write: views may be written to, which changes neither the file nor what others see of it; torch
+    wraps no other memory without a warning.
     """
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
-        self._shards = {shard.name: shard for shard in shards}
-        self._name: str | None = None
-        self._file: Any = None
-        self._read = 0
+    def __init__(self, shards: Iterable[Shard], *, copy_on_write: bool = False) -> None:
+        self._paths = {shard.name: shard.path for shard in shards}
+        self._access = mmap.ACCESS_COPY if copy_on_write else mmap.ACCESS_READ
+        self._areas: dict[str, mmap.mmap] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    def view(self, info: TensorInfo) -> Array:
+        """The tensor as numpy numbers in its shape, bf16 as its bits in uint16; nothing is read yet.
 
-    def __exit__(self, *_: object) -> None:
-        self._close()
+        It may be unaligned. Raises `LoadError` naming it.
+        """
+        area, dtype = self._area(info.shard), np.dtype(_NUMBERS[info.dtype])
+        if info.begin + info.nbytes > len(area):
+            raise LoadError(f"{info.name} in {info.shard} cannot be read: the file has become shorter")
+        return np.frombuffer(area, dtype, math.prod(info.shape), info.begin).reshape(info.shape)
 
-    def read(self, info: TensorInfo) -> torch.Tensor:
-        """The tensor as a view of the mapped file; raises `LoadError` naming it."""
-        try:
-            tensor: torch.Tensor = self._open(info.shard).get_tensor(info.name)
-        except (SafetensorError, OSError, RuntimeError) as e:
-            raise LoadError(f"{info.name} in {info.shard} cannot be read: {e}") from e
-        self._read += tensor.nbytes
-        return tensor
+    def release(self) -> None:
+        """Give the pages read so far back to the system; they come again from the files when needed.
 
-    def _open(self, name: str) -> Any:
-        if name != self._name or self._read > _REOPEN_AFTER:
-            self._close()
-            self._file = safe_open(self._shards[name].path, framework="pt").__enter__()
-            self._name = name
-        return self._file
+        Without this a 40 GB checkpoint that passes through would count as this process's memory.
+        """
+        for area in self._areas.values():
+            area.madvise(mmap.MADV_DONTNEED)
 
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.__exit__(None, None, None)
-        self._file, self._name, self._read = None, None, 0
+    def _area(self, name: str) -> mmap.mmap:
+        if name not in self._areas:
+            path = self._paths[name]
+            with _named_errors(path), path.open("rb") as file:
+                self._areas[name] = mmap.mmap(file.fileno(), 0, access=self._access)
+        return self._areas[name]

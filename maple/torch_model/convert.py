@@ -9,11 +9,12 @@ import torch
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.progress import LoadTracker
-from maple.checkpoint.shards import ShardReader, TensorInfo
+from maple.checkpoint.shards import MappedShards, TensorInfo
 from maple.checkpoint.slots import Slot
 from maple.checkpoint.spelling import Affine, Dense, GroupWords, PerExpert, Plan, Source, Words
 from maple.torch_model import ternary
 from maple.torch_model.affine import AffineTensor
+from maple.torch_model.mapped import tensor_of
 from maple.torch_model.ternary import TernaryTensor
 
 __all__ = ["Converter", "Weights"]
@@ -35,13 +36,13 @@ class Converter:
 
     def __init__(
         self,
-        reader: ShardReader,
+        files: MappedShards,
         tracker: LoadTracker,
         *,
         pack: bool,
         ready: Mapping[str, Weights] | None = None,
     ) -> None:
-        self._reader = reader
+        self._files = files
         self._tracker = tracker
         self._pack_floats = pack
         self._ready = ready or {}
@@ -57,6 +58,10 @@ class Converter:
             yield slot, self._ready[slot.name] if slot.name in self._ready else self._one(slot, source)
             for part in plan.parts(slot):
                 self._tracker.advance(part)
+            self._files.release()
+
+    def _read(self, info: TensorInfo) -> torch.Tensor:
+        return tensor_of(self._files, info)
 
     def _one(self, slot: Slot, source: Source) -> Weights:
         match source:
@@ -72,7 +77,7 @@ class Converter:
                 return self._affine(source)
 
     def _dense(self, slot: Slot, source: Dense) -> Weights:
-        weight = _cut(self._reader.read(source.weight), source.rows)
+        weight = _cut(self._read(source.weight), source.rows)
         packed = self._pack(source.weight, weight) if slot.kind == "ternary" else None
         if packed is not None:
             return packed
@@ -83,31 +88,31 @@ class Converter:
         """Pack expert after expert into one stack; the first that is not ternary leaves all of them dense."""
         stack = TernaryTensor.empty(slot.shape)
         for i, info in enumerate(source.weights):
-            packed = self._pack(info, self._reader.read(info))
+            packed = self._pack(info, self._read(info))
             if packed is None:
                 return self._dense_experts(slot, source)
             stack[i] = packed
             self._tracker.advance(info)
+            self._files.release()
         return stack
 
     def _dense_experts(self, slot: Slot, source: PerExpert) -> torch.Tensor:
-        stack = torch.empty(slot.shape, dtype=self._reader.read(source.weights[0]).dtype)
+        stack = torch.empty(slot.shape, dtype=self._read(source.weights[0]).dtype)
         for i, info in enumerate(source.weights):
-            stack[i] = self._reader.read(info)
+            stack[i] = self._read(info)
             self._require_finite(info, stack[i])
             self._tracker.advance(info)
         return stack
 
     def _words(self, source: Words) -> TernaryTensor:
-        words, alpha = self._reader.read(source.weight), self._reader.read(source.alpha)
+        words, alpha = self._read(source.weight), self._read(source.alpha)
         self._require_finite(source.alpha, alpha)
         rows = slice(None) if source.rows is None else slice(*source.rows)
         return self._checked(source.weight, ternary.from_words(_cut(words, source.rows), alpha[..., rows]))
 
     def _group_words(self, source: GroupWords) -> Weights:
         words, scales, biases = (
-            _cut(self._reader.read(info), source.rows)
-            for info in (source.weight, source.scales, source.biases)
+            _cut(self._read(info), source.rows) for info in (source.weight, source.scales, source.biases)
         )
         self._require_finite(source.scales, scales)
         self._require_finite(source.biases, biases)
@@ -119,9 +124,7 @@ class Converter:
         return _ungrouped(tensor, scales, biases)
 
     def _affine(self, source: Affine) -> AffineTensor:
-        words, scales, biases = (
-            self._reader.read(info) for info in (source.weight, source.scales, source.biases)
-        )
+        words, scales, biases = (self._read(info) for info in (source.weight, source.scales, source.biases))
         self._require_finite(source.scales, scales)
         self._require_finite(source.biases, biases)
         return AffineTensor(words.view(torch.uint8), scales, biases)

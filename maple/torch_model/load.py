@@ -17,7 +17,7 @@ from maple.checkpoint import describe, hub
 from maple.checkpoint.errors import LoadCancelled, LoadError, MapleModelError
 from maple.checkpoint.folder import Checkpoint
 from maple.checkpoint.progress import LoadProgress, LoadTracker
-from maple.checkpoint.shards import ShardReader
+from maple.checkpoint.shards import MappedShards
 from maple.checkpoint.spelling import Dense, PerExpert
 from maple.torch_model.assemble import Form, assemble
 from maple.torch_model.configuration import MapleConfig
@@ -114,11 +114,12 @@ def load(
     checkpoint = Checkpoint.open(folder)
     config = _config(checkpoint)
     tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
-    with torch.no_grad(), ShardReader(checkpoint.shards) as reader:
+    files = MappedShards(checkpoint.shards, copy_on_write=True)
+    with torch.no_grad():
         ready, from_cache = None, False
         if form.packed:
-            ready, from_cache = _packed(checkpoint, reader, tracker, options.cache_dir)
-        converter = Converter(reader, tracker, pack=form.packed, ready=ready)
+            ready, from_cache = _packed(checkpoint, files, tracker, options.cache_dir)
+        converter = Converter(files, tracker, pack=form.packed, ready=ready)
         model = assemble(config, converter.convert(checkpoint.plan), form)
     loaded = _describe(model, checkpoint, form, seconds=time.monotonic() - started, from_cache=from_cache)
     log.info("model.loaded", model=folder.name, dtype=loaded.dtype, bytes=loaded.bytes, from_cache=from_cache)
@@ -164,7 +165,7 @@ def _device(name: str) -> torch.device:
 
 
 def _packed(
-    checkpoint: Checkpoint, reader: ShardReader, tracker: LoadTracker, cache_dir: pathlib.Path | None
+    checkpoint: Checkpoint, files: MappedShards, tracker: LoadTracker, cache_dir: pathlib.Path | None
 ) -> tuple[Mapping[str, Weights], bool]:
     """The ternary tensors by slot, from the cache or made and stored there; and whether they were found."""
     sources = checkpoint.plan.sources
@@ -174,7 +175,7 @@ def _packed(
     found = None if cache is None else cache.find(key, shapes)
     if found is not None:
         return found, True
-    converted = Converter(reader, tracker, pack=True).convert(checkpoint.plan)
+    converted = Converter(files, tracker, pack=True).convert(checkpoint.plan)
     made = {slot.name: tensor for slot, tensor in converted if slot.kind == "ternary"}
     if cache is not None:
         worth = {slot.name for slot, source in sources.items() if isinstance(source, Dense | PerExpert)}

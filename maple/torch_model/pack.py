@@ -25,7 +25,8 @@ from safetensors.torch import save_file
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.pack_cache import MANIFEST, EntryStore, checkpoint_key, sync
-from maple.checkpoint.shards import Shard, ShardReader, read_json, read_shard
+from maple.checkpoint.shards import MappedShards, Shard, read_json, read_shard
+from maple.torch_model.mapped import tensor_of
 from maple.torch_model.ternary import LAYOUT, TernaryTensor
 
 __all__ = ["PackCache", "pack_key"]
@@ -128,11 +129,11 @@ def _read_entry(entry: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
 
 
 def _read_file(shard: Shard) -> Iterator[tuple[str, TernaryTensor]]:
-    with ShardReader([shard]) as reader:
-        for name in {name.rpartition(".")[0] for name in shard.tensors}:
-            codes, alpha = shard.tensors.get(f"{name}.codes"), shard.tensors.get(f"{name}.alpha")
-            if codes is None or alpha is None or codes.shape[:-1] != alpha.shape:
-                raise LoadError(f"{name} lacks a part")
-            if (codes.dtype, alpha.dtype) != ("U8", "BF16"):
-                raise LoadError(f"{name} has another dtype")
-            yield name, TernaryTensor(reader.read(codes), reader.read(alpha))
+    mapped = MappedShards([shard], copy_on_write=True)
+    for name in {name.rpartition(".")[0] for name in shard.tensors}:
+        codes, alpha = shard.tensors.get(f"{name}.codes"), shard.tensors.get(f"{name}.alpha")
+        if codes is None or alpha is None or codes.shape[:-1] != alpha.shape:
+            raise LoadError(f"{name} lacks a part")
+        if (codes.dtype, alpha.dtype) != ("U8", "BF16"):
+            raise LoadError(f"{name} has another dtype")
+        yield name, TernaryTensor(tensor_of(mapped, codes), tensor_of(mapped, alpha))
