@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.native.library import Unavailable, available
 
@@ -23,7 +24,11 @@ SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks" / "engine" / "full_siz
 def run_script(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, env=environment, timeout=300
+        [sys.executable, str(SCRIPT), *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=HANG_GUARD,
     )
 
 

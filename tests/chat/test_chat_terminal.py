@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 pexpect = pytest.importorskip("pexpect", reason="drives the terminal")
 
@@ -29,7 +30,6 @@ SCRIPT = (
     {"match": "", "pieces": ["Two plus two.", "</think>", "Four."]},
 )
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")]
-WAIT = 60
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def server(
 
 
 def stats(port: int) -> Mapping[str, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_GUARD)
     with contextlib.closing(connection):
         connection.request("GET", "/v1/stats?format=json", headers={"Authorization": "Bearer sesame"})
         counts: Mapping[str, Any] = json.loads(connection.getresponse().read())
@@ -80,7 +80,7 @@ def stats(port: int) -> Mapping[str, Any]:
 
 
 def wait_for_stats(port: int, **facts: int) -> None:
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + HANG_GUARD
     while not facts.items() <= (found := stats(port)).items():
         assert time.monotonic() < deadline, found
 
@@ -99,7 +99,7 @@ def chat(environment: Mapping[str, str], tmp_path: pathlib.Path) -> Iterator[Cha
                 ["-m", "maple", "chat", *words],
                 env={**environment, **variables},
                 encoding="utf-8",
-                timeout=WAIT,
+                timeout=HANG_GUARD,
                 cwd=tmp_path,
             )
             stack.callback(child.close, force=True)
@@ -321,7 +321,7 @@ def run_chat(
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=WAIT,
+        timeout=HANG_GUARD,
     )
 
 

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.chat import child
 from maple.cli.parsing import CommandFailed
@@ -54,7 +55,7 @@ def test_another_thread_may_have_a_server_too(made: list[subprocess.Popen[str]])
 
     thread = threading.Thread(target=start)
     thread.start()
-    thread.join(60)
+    thread.join(HANG_GUARD)
     assert len(said) == 1
     assert said[0] == "the server could not load its model: model folder folder does not exist"
     assert made[0].poll() is not None

@@ -15,9 +15,8 @@ from typing import Any
 
 import attrs
 import pytest
+from maple_testing.guard import HANG_GUARD, until
 
-WAIT = 60.0
-"""Seconds after which something that should have happened long ago is a failure."""
 DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
 
 
@@ -69,7 +68,7 @@ class Door:
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> Iterator[http.client.HTTPConnection]:
         """A connection on which a request has been sent, and nothing read yet."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_GUARD)
         kind = {"Content-Type": "application/json"} if body is not None else {}
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         with contextlib.closing(connection):
@@ -100,9 +99,7 @@ class Door:
 
     def wait_for_stats(self, **facts: int) -> None:
         """Ask for the counts again and again until they are so."""
-        deadline = time.monotonic() + WAIT
-        while not facts.items() <= (found := self.stats()).items():
-            assert time.monotonic() < deadline, f"{facts} never came about: {found}"
+        until(lambda: facts.items() <= self.stats().items(), f"{facts} never came about")
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +122,7 @@ class Replica(Door):
 
     def wait_for(self, event: str, **facts: object) -> None:
         """Read the log again and again until that event, with those facts, is in it."""
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + HANG_GUARD
         wanted = {"event": event, **facts}.items()
         while not any(wanted <= line.items() for line in self.events):
             assert time.monotonic() < deadline, self.log.read_text()
@@ -135,7 +132,7 @@ class Replica(Door):
 
 def _ready_port(log: pathlib.Path, process: subprocess.Popen[bytes]) -> int:
     """The port that the log names, once it says that the server is ready."""
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + HANG_GUARD
     while '"server.ready"' not in (text := log.read_text()):
         assert process.poll() is None, text
         assert time.monotonic() < deadline, text

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = ("deployment.md", "operations.md", "troubleshooting.md")
@@ -36,7 +37,7 @@ def test_commands_work(command: str) -> None:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_GUARD,
         check=False,
     )
     assert done.returncode == 0, done.stderr

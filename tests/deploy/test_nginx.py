@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+from maple_testing.guard import HANG_GUARD, until
 
 if TYPE_CHECKING:
     from tests.deploy.conftest import Answer, Door, Launcher, Replica
@@ -56,9 +57,7 @@ class Nginx:
 
     def wait_for(self, text: str) -> None:
         """Read the access log again and again until that is in it."""
-        deadline = time.monotonic() + 30
-        while text not in (self.folder / "access.log").read_text():
-            assert time.monotonic() < deadline, text
+        until(lambda: text in (self.folder / "access.log").read_text(), text)
 
 
 def replaced(text: str, old: str, new: str) -> str:
@@ -89,7 +88,7 @@ def free_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=HANG_GUARD):
         return True
     return False
 
@@ -118,10 +117,8 @@ def start_nginx(
             assert "warn" not in checked.stderr
             process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL))
             stack.callback(process.terminate)
-            deadline = time.monotonic() + 30
-            while not accepts(port):
-                assert process.poll() is None, (folder / "error.log").read_text()
-                assert time.monotonic() < deadline
+            until(lambda: accepts(port) or process.poll() is not None)
+            assert process.poll() is None, (folder / "error.log").read_text()
             return Nginx(make_door(port), folder)
 
         yield start
@@ -208,7 +205,7 @@ def test_nginx_and_the_server_refuse_a_large_body_alike(
 def refusal_of(server: Replica, body: bytes) -> Any:
     """What the server itself says to a body that it refuses by its announced length."""
     head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_GUARD) as raw:
         raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
         response = http.client.HTTPResponse(raw)
         response.begin()
@@ -290,10 +287,8 @@ def test_a_replica_that_dies_takes_only_its_begun_answers_along(
         waiting = [pool.submit(door.chat, "who", session) for _ in range(4)]
         doomed.wait_for_stats(running=1, waiting=4)
         doomed.process.send_signal(signal.SIGKILL)
-        killed = time.monotonic()
         with pytest.raises(http.client.IncompleteRead):
             begun.read()
-        assert time.monotonic() - killed < 10
         assert [answer.result().text for answer in waiting] == ["two"] * 4
     assert door.chat("who", session).text == "two"
     other.process.kill()
@@ -313,7 +308,7 @@ def test_a_restart_of_one_replica_is_not_felt(launch: Launcher, start_nginx: Sta
         leaving.wait_for("server.draining")
         assert door.chat("who", session).text == "two"
         assert begun.read().endswith(b"data: [DONE]\n\n")
-    assert leaving.process.wait(timeout=60) == 0
+    assert leaving.process.wait(timeout=HANG_GUARD) == 0
     assert door.chat("who", session).text == "two"
 
 
@@ -322,14 +317,12 @@ def test_one_address_has_a_limit_of_connections(door: Door) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(128):
-            raw = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=60))
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=HANG_GUARD))
             raw.sendall(head + b"Content-Length: 100\r\n\r\n")
         refused = next(answer for answer in (door.chat("who") for _ in range(200)) if answer.status != 200)
         assert (refused.status, refused.error["code"]) == (503, "engine_overloaded")
         assert refused.headers["Retry-After"] == "5"
-    deadline = time.monotonic() + 30
-    while door.chat("who").status != 200:
-        assert time.monotonic() < deadline
+    until(lambda: door.chat("who").status == 200)
 
 
 def test_a_full_replica_hands_on_and_two_full_ones_say_so(launch: Launcher, start_nginx: StartNginx) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 import maple
 
@@ -245,7 +246,7 @@ def test_a_model_runs_in_the_sandbox(
     os.kill(inner, signal.SIGHUP)
     server.wait_for("keys.reloaded")
     os.kill(inner, signal.Signals[unit["KillSignal"][0]])
-    assert server.process.wait(timeout=60) == 0
+    assert server.process.wait(timeout=HANG_GUARD) == 0
     assert "Traceback" not in server.log.read_text()
 
 

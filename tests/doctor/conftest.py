@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 FINDING = re.compile(r"(ok|note|BAD) +(\S.{11})  (.*)")
 
@@ -74,7 +75,7 @@ def doctor(tmp_path: pathlib.Path) -> Doctor:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=180,
+            timeout=HANG_GUARD,
         )
         assert done.stderr == ""
         return Told(code=done.returncode, findings=parse(done.stdout))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import maple_plugins
 import maple_protocols
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 import maple
 from maple.native.build import LIBRARY_NAME, CompilerMissing, compiler
@@ -414,7 +415,7 @@ class _Buffering(http.server.BaseHTTPRequestHandler):
         self._pass_on(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _pass_on(self, body: bytes | None) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=HANG_GUARD)
         with contextlib.closing(connection):
             connection.request(self.command, self.path, body, dict(self.headers))
             answer = connection.getresponse()
@@ -477,9 +478,12 @@ def nginx(folder: pathlib.Path, port: int, upstream: int, buffering: str) -> Ite
     file.write_text(NGINX.format(folder=folder, port=port, upstream=upstream, buffering=buffering, user=user))
     with subprocess.Popen([program, "-c", str(file), "-e", str(folder / "start.log")]) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + HANG_GUARD
             while True:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), timeout=HANG_GUARD),
+                ):
                     break
                 assert process.poll() is None
                 assert time.monotonic() < deadline

@@ -19,9 +19,7 @@ from typing import Any
 
 import attrs
 import pytest
-
-WAIT = 60.0
-"""Seconds after which something that should have happened long ago is a failure."""
+from maple_testing.guard import HANG_GUARD
 
 
 @attrs.frozen(kw_only=True)
@@ -48,7 +46,7 @@ class Client:
     """One kept-alive connection."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_GUARD)
 
     def __enter__(self) -> Client:
         return self
@@ -111,7 +109,7 @@ class Server:
 
         with self._news:
             here = self._news.wait_for(
-                lambda: len(found()) >= count or not self._reader.is_alive(), timeout=WAIT
+                lambda: len(found()) >= count or not self._reader.is_alive(), timeout=HANG_GUARD
             )
         matches = found()
         assert here, f"no {names} {facts} in the log:\n{self.log}"
@@ -146,7 +144,7 @@ class Server:
         """A connection on which one request has been sent, and nothing read yet."""
         content = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=HANG_GUARD) as connection:
             connection.sendall(head.encode() + f"Content-Length: {len(content)}\r\n\r\n".encode() + content)
             yield connection
 
@@ -165,7 +163,7 @@ class Server:
         return self.request("GET", "/health")
 
     def _ask_until(self, path: str, facts: Mapping[str, object]) -> dict[str, Any]:
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + HANG_GUARD
         with self.client() as client:
             while not facts.items() <= (found := client.request("GET", path).json).items():
                 assert time.monotonic() < deadline, f"{facts} never came about: {found}"
@@ -180,8 +178,8 @@ class Server:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
         self.tell(number)
-        code = self.process.wait(timeout=WAIT)
-        self._reader.join(timeout=WAIT)
+        code = self.process.wait(timeout=HANG_GUARD)
+        self._reader.join(timeout=HANG_GUARD)
         self._output.close()
         return code
 

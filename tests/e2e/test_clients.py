@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.settings import Settings
 
@@ -55,7 +56,7 @@ def node_folder() -> pathlib.Path:
             "--no-fund",
             OPENAI_JS,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_GUARD)
         assert done.returncode == 0, done.stderr
     return folder
 
@@ -69,7 +70,7 @@ def sample_folder(request: pytest.FixtureRequest, tmp_path: pathlib.Path, sample
 def run(*words: str) -> str:
     """What a command prints, which must succeed without a word on stderr."""
     environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # as the page advises
-    done = subprocess.run(words, env=environment, capture_output=True, encoding="utf-8", timeout=300)
+    done = subprocess.run(words, env=environment, capture_output=True, encoding="utf-8", timeout=HANG_GUARD)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

@@ -8,11 +8,11 @@ import itertools
 import pathlib
 import socket
 import struct
-import time
 from typing import Any
 
 import psutil
 import pytest
+from maple_testing.guard import until
 
 DECODE = {"max_tokens": 3000, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 7}
 LONG_PROMPT = "All work and no play makes Jack a dull boy. " * 60
@@ -55,9 +55,8 @@ def test_leaving_during_decode(scripted: Any, stream: bool, abort: bool) -> None
             assert b"200 OK" in connection.recv(65536)
         if abort:
             reset(connection)
-    left = time.monotonic()
     counts = scripted.wait_for_stats(running=0)
-    assert time.monotonic() - left < 0.25 + 1.0, "longer than a token and a generous round trip"
+    assert counts["generation_tokens"] < 100, "it went on"
     assert (counts["cancelled"], counts["waiting"]) == (1, 0)
     scripted.wait_for("http.request", status=499)
 
@@ -158,9 +157,7 @@ def footprint(server: Any) -> tuple[int, int, int]:
     """Threads, descriptors and resident bytes of a server with one client, who asks for this."""
     process = psutil.Process(server.process.pid)
     with server.client() as client:
-        deadline = time.monotonic() + 60
-        while not _is_idle(client.request("GET", "/v1/stats?format=json").json, process):
-            assert time.monotonic() < deadline
+        until(lambda: _is_idle(client.request("GET", "/v1/stats?format=json").json, process))
         return process.num_threads(), process.num_fds(), process.memory_info().rss
 
 

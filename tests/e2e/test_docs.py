@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.cli.main import COMMANDS, flag_parser
 from maple.settings import specs, variable_name
@@ -84,7 +85,7 @@ def test_requests_are_answered(demo_server: Any, block: Block) -> None:
         if block.language == "bash"
         else [sys.executable, "-c", script]
     )
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, encoding="utf-8")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_GUARD, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert done.stderr == ""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 CHAT = "/v1/chat/completions"
 BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
@@ -44,7 +45,7 @@ def test_a_drain_finishes_what_runs(start_server: Any, write_script: Any, number
     assert whole.count(b'"reasoning_content":"') == 10
     assert b'"finish_reason":"stop"' in whole
     assert b"data: [DONE]\n\n" in whole
-    assert server.process.wait(timeout=60) == 0
+    assert server.process.wait(timeout=HANG_GUARD) == 0
 
 
 def test_a_drain_has_an_end(start_server: Any, write_script: Any) -> None:
@@ -59,7 +60,7 @@ def test_a_drain_has_an_end(start_server: Any, write_script: Any) -> None:
     assert b'"code":"shutting_down"' in rest
     assert b"data: [DONE]\n\n" in rest
     assert b'"finish_reason":"' not in rest
-    assert server.process.wait(timeout=60) == 0
+    assert server.process.wait(timeout=HANG_GUARD) == 0
     assert server.wait_for("server.stopped")["complete"] is False
 
 
@@ -71,7 +72,7 @@ def test_waiting_requests_are_served_in_a_drain(start_server: Any, write_script:
         server.process.send_signal(signal.SIGTERM)
         assert b"[DONE]" in read_all(first)
         assert b'"finish_reason":"stop"' in read_all(second)
-    assert server.process.wait(timeout=60) == 0
+    assert server.process.wait(timeout=HANG_GUARD) == 0
 
 
 def test_a_second_signal_ends_at_once(write_script: Any, start_server: Any) -> None:
@@ -82,7 +83,7 @@ def test_a_second_signal_ends_at_once(write_script: Any, start_server: Any) -> N
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("server.draining")
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=10) == 1
+        assert server.process.wait(timeout=HANG_GUARD) == 1
     server.expected_code = 1
 
 

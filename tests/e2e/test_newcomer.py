@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import attrs
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 ROOT = pathlib.Path(__file__).parents[2]
 ADDRESS = "127.0.0.1:8000"
-PATIENCE = 1800.0
 """Seconds for one command; the first one installs torch."""
 OURS = re.compile(r"^(MAPLE|PYTHON|TOX|COV|VIRTUAL_ENV|PIP_CONSTRAINT|PIP_REQUIRE|PYTEST)")
 """Variables of a test run, which a newcomer does not have."""
@@ -61,7 +61,7 @@ class Newcomer:
             env=self.environment,
             capture_output=True,
             encoding="utf-8",
-            timeout=PATIENCE,
+            timeout=2 * HANG_GUARD,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -78,7 +78,7 @@ class Newcomer:
             encoding="utf-8",
             start_new_session=True,  # a terminal's ctrl-C reaches everything that the command started
         )
-        guard = threading.Timer(PATIENCE, os.killpg, (process.pid, signal.SIGKILL))
+        guard = threading.Timer(2 * HANG_GUARD, os.killpg, (process.pid, signal.SIGKILL))
         guard.start()
         try:
             yield f"127.0.0.1:{_port_of_ready(process)}"

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import attrs
+from maple_testing.guard import HANG_GUARD
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Server, StartServer
@@ -76,7 +77,7 @@ class Walk:
             env={**os.environ, "PATH": path},
             capture_output=True,
             encoding="utf-8",
-            timeout=300,
+            timeout=HANG_GUARD,
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

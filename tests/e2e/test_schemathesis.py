@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Server, StartServer
@@ -22,7 +23,6 @@ EXCLUDED = {
 """Checks that contradict the contract, each with its reason. All others run."""
 
 SCRIPT = ({"match": None, "pieces": ["Hm.", "</think>", "\n\nHello", " world"], "finish": "stop"},)
-SECONDS = 240
 """A busy machine's patience; a quiet one needs a fifth of it."""
 
 
@@ -46,7 +46,7 @@ def run(server: Server, folder: pathlib.Path) -> subprocess.CompletedProcess[str
         *("--phases", "coverage,fuzzing,stateful", "--max-examples", "10"),
         *("--continue-on-failure", "--no-color", "--seed", "6"),
     ]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_GUARD)
 
 
 def test_schemathesis_finds_nothing(attacked: Server, tmp_path: pathlib.Path) -> None:

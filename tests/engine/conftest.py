@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 import structlog
 import tokenizers
+from maple_testing.guard import HANG_GUARD
 
 from maple.engine.api import Job, Sampling, Served
 from maple.engine.detokenize import TokenBytes
@@ -31,7 +32,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(function):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
-    asyncio.run(asyncio.wait_for(function(**arguments), 60))
+    asyncio.run(asyncio.wait_for(function(**arguments), HANG_GUARD))
     return True
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -184,13 +186,18 @@ def test_draws_follow_the_probabilities() -> None:
     assert np.all(np.abs(counts / draws - expected) < 5 * np.sqrt(expected * (1 - expected) / draws))
 
 
-def test_the_default_settings_cost_little() -> None:
-    """At Maple's vocabulary an id at the default settings costs well under a millisecond."""
+def test_the_default_settings_sort_no_vocabulary() -> None:
+    """At Maple's vocabulary an id at the default settings costs a fraction of sorting the logits."""
     logits = some_logits(2, 151_936)
     sampler = Sampler(Sampling(), Allowed.from_ids(np.arange(VOCABULARY)))
-    times = []
+    assert _median_cost(lambda: sampler.choose(logits)) < _median_cost(lambda: np.argsort(logits)) / 2
+
+
+def _median_cost(work: Callable[[], object]) -> float:
+    """Processor seconds."""
+    costs = []
     for _ in range(50):
         started = time.process_time()
-        sampler.choose(logits)
-        times.append(time.process_time() - started)
-    assert sorted(times)[25] < 0.001
+        work()
+        costs.append(time.process_time() - started)
+    return statistics.median(costs)

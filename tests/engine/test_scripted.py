@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import (
@@ -26,7 +27,7 @@ from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden" / "mlx-2bit"
-FOREVER = 60_000.0  # a delay no test waits for
+FOREVER = 4000 * HANG_GUARD  # milliseconds: a delay no test waits for
 SLOW = Recording(match="slow", pieces=("a",), delay_ms=FOREVER)
 
 

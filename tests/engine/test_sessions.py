@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import (
@@ -218,7 +219,7 @@ async def test_a_closed_engine_answers_every_call(start: Start, ids: list[int]) 
         await collect(engine.submit(job(ids[:100])))
         saving = asyncio.ensure_future(engine.save_session("", "s"))
         await asyncio.sleep(0)
-    await asyncio.wait([saving], timeout=30)
+    await asyncio.wait([saving], timeout=HANG_GUARD)
     assert saving.done()
     saving.exception()
     with pytest.raises(ShuttingDown):

@@ -4,6 +4,7 @@ import time
 
 from hypothesis import given
 from hypothesis import strategies as st
+from maple_testing.guard import LINEAR_GUARD
 
 from maple.engine.stops import StopMatcher
 
@@ -98,6 +99,6 @@ def test_sixteen_long_stop_strings_cost_little_over_a_long_answer() -> None:
     pieces = ["aaaa"] * 8_000
     started = time.process_time()
     sent, matched = play(pieces, stops)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < LINEAR_GUARD
     assert not matched
     assert "".join(sent) == "a" * 32_000

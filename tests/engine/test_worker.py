@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import (
@@ -27,7 +28,6 @@ from maple.engine.ticket import JobTicket
 from maple.engine.worker import ThreadedEngine
 
 ENDLESS = 1_000_000
-LONGEST = 30.0  # seconds after which a test that waits for a thread has failed
 
 
 def engine_threads() -> list[threading.Thread]:
@@ -46,7 +46,7 @@ class Gate:
         class GatedRunner(base):  # type: ignore[misc]
             def step(self, slices: Sequence[Any]) -> Any:
                 gate.arrived.release()
-                assert gate.go_on.acquire(timeout=LONGEST)
+                assert gate.go_on.acquire(timeout=HANG_GUARD)
                 if gate.broken:
                     raise RuntimeError("broken on purpose")
                 return super().step(slices)
@@ -55,7 +55,7 @@ class Gate:
 
     async def in_step(self) -> None:
         """Return when the runner stands at the start of a step."""
-        assert await asyncio.to_thread(self.arrived.acquire, timeout=LONGEST)
+        assert await asyncio.to_thread(self.arrived.acquire, timeout=HANG_GUARD)
 
     def let(self, steps: int) -> None:
         for _ in range(steps):
@@ -92,7 +92,7 @@ async def collect(ticket: Ticket) -> tuple[str, Finish]:
 
 async def until_idle(engine: ThreadedEngine) -> None:
     """Wait, step by step of the thread, until no slot is taken."""
-    assert await engine.drain(LONGEST)
+    assert await engine.drain(HANG_GUARD)
 
 
 async def test_the_model_loads_in_the_background(load_toy: Any, toy_runner: Any) -> None:
@@ -101,13 +101,13 @@ async def test_the_model_loads_in_the_background(load_toy: Any, toy_runner: Any)
 
     def loader(_: Callable[[], bool]) -> LoadedEngine:
         begun.set()
-        assert go_on.wait(LONGEST)
+        assert go_on.wait(HANG_GUARD)
         loaded: LoadedEngine = load_toy(toy_runner())
         return loaded
 
     engine = ThreadedEngine(loader, limits=QueueLimits())
     engine.start()
-    assert await asyncio.to_thread(begun.wait, LONGEST)
+    assert await asyncio.to_thread(begun.wait, HANG_GUARD)
     assert (engine.status, engine.served, engine.error) == ("loading", None, None)
     with pytest.raises(ModelLoading):
         engine.submit(Job(request_id="r", prompt_ids=(1,), max_tokens=1, sampling=Sampling()))
@@ -139,7 +139,7 @@ async def test_a_failed_load_leaves_a_living_engine(make_job: Any, failure: Exce
     with pytest.raises(ModelFailed) as caught:
         engine.submit(make_job())
     assert caught.value.reason == line
-    assert await engine.drain(LONGEST)
+    assert await engine.drain(HANG_GUARD)
     await engine.close()
     assert not engine_threads()
 
@@ -156,7 +156,7 @@ async def test_closing_during_the_load_ends_the_thread() -> None:
 
     engine = ThreadedEngine(loader, limits=QueueLimits())
     engine.start()
-    assert await asyncio.to_thread(begun.wait, LONGEST)
+    assert await asyncio.to_thread(begun.wait, HANG_GUARD)
     await engine.close()
     await engine.loaded()
     assert (engine.status, engine.error) == ("error", "the engine is closed")
@@ -322,7 +322,7 @@ async def test_two_broken_steps_in_a_row_end_the_engine(running: Any, make_job: 
         assert (engine.status, engine.error) == ("error", "the model failed in two steps in a row")
         with pytest.raises(ModelFailed):
             engine.submit(make_job())
-        assert await engine.drain(LONGEST)
+        assert await engine.drain(HANG_GUARD)
         assert (engine.stats().running, engine.stats().waiting, engine.stats().cancelled) == (0, 0, 0)
 
 
@@ -330,7 +330,7 @@ async def test_a_drain_waits_for_what_runs_and_what_waits(running: Any, make_job
     """Draining refuses new jobs and returns True when the others have all ended well."""
     async with running() as engine:
         tickets = [engine.submit(make_job(max_tokens=4)) for _ in range(3)]
-        drained = asyncio.ensure_future(engine.drain(LONGEST))
+        drained = asyncio.ensure_future(engine.drain(HANG_GUARD))
         finishes = [(await collect(ticket))[1].completion_tokens for ticket in tickets]
         assert finishes == [4, 4, 4]
         assert await drained
@@ -380,5 +380,5 @@ def test_a_loop_that_ends_without_closing_the_engine_ends_the_thread(
 
     asyncio.run(forget())
     for thread in engine_threads():
-        thread.join(LONGEST)
+        thread.join(HANG_GUARD)
         assert not thread.is_alive()

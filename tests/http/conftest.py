@@ -24,6 +24,7 @@ from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.models import ModelsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
 from maple_protocols.openai.responses_kept import StoredResponsesAdapter
+from maple_testing.guard import HANG_GUARD
 
 from maple.app import open_store, turn_defaults
 from maple.engine.admission import QueueLimits
@@ -40,8 +41,6 @@ from maple.settings import Settings
 from maple.turn import ParserPair, Turns
 
 T = TypeVar("T")
-WAIT = 20.0
-"""Seconds after which a test gives up on something that should have happened long ago."""
 
 HELLO = Recording(pieces=("Thinking.", "</think>", "\n\nHello", " world", "!"))
 
@@ -152,7 +151,7 @@ class LiveServer:
         self.running: RunningServer
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="live-server")
         self._thread.start()
-        self._ready.result(WAIT)
+        self._ready.result(HANG_GUARD)
 
     @property
     def engine(self) -> ScriptedEngine:
@@ -181,7 +180,7 @@ class LiveServer:
         self._held.close()
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(WAIT)
+            self._thread.join(HANG_GUARD)
         assert not self._thread.is_alive()
 
     def call(self, function: Callable[[], T]) -> T:
@@ -194,7 +193,7 @@ class LiveServer:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the server's loop, to its end."""
-        return self.spawn(work).result(WAIT)
+        return self.spawn(work).result(HANG_GUARD)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Begin a coroutine on the server's loop."""
@@ -204,7 +203,7 @@ class LiveServer:
         """Return once something is true on the server's loop."""
 
         async def poll() -> None:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(HANG_GUARD):
                 while not condition():  # noqa: ASYNC110 -- nothing tells of what is waited for
                     await asyncio.sleep(0.002)
 
@@ -216,10 +215,10 @@ class LiveServer:
 
     def settle(self) -> None:
         """Return once every request has been answered, counted and logged."""
-        self.wait(self.running.application.settled(WAIT))
+        self.wait(self.running.application.settled(HANG_GUARD))
 
     def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_GUARD)
 
     def request(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
@@ -239,7 +238,7 @@ class LiveServer:
 
     def socket(self) -> socket.socket:
         """A raw connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=HANG_GUARD)
 
     def open_stream(self, text: str = "hi", **fields: object) -> socket.socket:
         """A raw connection on which a streaming request has been sent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
+import itertools
 import resource
 import socket
 import struct
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from maple_testing.guard import HANG_GUARD, LINEAR_GUARD
 
 from maple.http.services import Limits
 from maple.scripted.script import Recording
@@ -53,10 +55,10 @@ def assert_unharmed(server: LiveServer) -> None:
 def test_headers_that_do_not_come_are_waited_for_so_long(serve: Serve, sent: bytes) -> None:
     """From the first connection on, silent or not."""
     server = serve(limits=IMPATIENT)
+    started = time.monotonic()
     with server.send(sent) as raw:
-        started = time.monotonic()
         assert server.read_to_end(raw) == b""
-        assert 0.1 < time.monotonic() - started < 10
+        assert time.monotonic() - started > 0.1
     assert_unharmed(server)
 
 
@@ -65,13 +67,14 @@ def test_a_header_that_drips_gets_no_more_time(serve: Serve) -> None:
     server = serve(limits=IMPATIENT)
     with server.send(b"GET /healthz HTTP/1.1\r\n") as raw:
         raw.settimeout(0.02)
-        started, closed = time.monotonic(), False
-        while not closed and time.monotonic() - started < 5:
+        closed = False
+        for _ in range(1000):  # 20 seconds and more, in a header of no forbidden size
             with contextlib.suppress(TimeoutError):
                 raw.sendall(b"X: y\r\n")
                 closed = raw.recv(1) == b""
+            if closed:
+                break
         assert closed
-        assert time.monotonic() - started < 5
     assert_unharmed(server)
 
 
@@ -83,19 +86,17 @@ def test_an_idle_connection_is_kept_for_longer_than_headers_may_take(serve: Serv
     with server.send(request) as raw:
         assert server.read_answer(raw).status == 200
         assert raw.recv(1) == b""
-        assert 0.25 < time.monotonic() - started < 10
+        assert time.monotonic() - started > 0.25
 
 
 def test_slow_headers_of_a_later_request_are_slow_headers(serve: Serve) -> None:
     """A kept connection does not lend its idle time to a header that drips."""
-    server = serve(limits=Limits(header_seconds=0.15, idle_seconds=30))
+    server = serve(limits=Limits(header_seconds=0.15, idle_seconds=2 * HANG_GUARD))
     request = server.request_bytes("/healthz", b"", method="GET", Content_Type="")
     with server.send(request) as raw:
         assert server.read_answer(raw).status == 200
         raw.sendall(b"GET /hea")
-        started = time.monotonic()
         assert raw.recv(1) == b""
-        assert time.monotonic() - started < 5
 
 
 def test_a_long_answer_is_not_mistaken_for_an_idle_connection(serve: Serve) -> None:
@@ -110,12 +111,12 @@ def test_a_long_answer_is_not_mistaken_for_an_idle_connection(serve: Serve) -> N
 def test_a_slow_body_is_answered_and_closed(serve: Serve) -> None:
     """408 in our shape while the client is still dripping; it gets to read it."""
     server = serve(limits=IMPATIENT, body_timeout=0.2)
+    started = time.monotonic()
     with server.send(HEAD + b"Content-Length: 100000\r\n\r\n{") as raw:
-        started = time.monotonic()
         answer = server.read_answer(raw)
         assert (answer.status, answer.error["code"]) == (408, "request_timeout")
         assert answer.headers["Connection"] == "close"
-        assert 0.15 < time.monotonic() - started < 10
+        assert time.monotonic() - started > 0.15
         raw.sendall(b" " * 100)
         assert raw.recv(1) == b""
     assert_unharmed(server)
@@ -202,17 +203,17 @@ def empty_members(count: int) -> bytes:
     return gzip.compress(b"") * count
 
 
-@pytest.mark.parametrize(("make", "size"), [(bomb, 256 * 2**20), (empty_members, 50_000)])
+@pytest.mark.parametrize(("make", "size"), [(bomb, 256 * 2**20), (empty_members, 200_000)])
 def test_a_gzip_bomb_is_defused(server: LiveServer, make: Callable[[int], bytes], size: int) -> None:
     """It inflates no further than the cap, in memory and in time."""
     packed = make(size)
     process = psutil.Process()
     gc.collect()
-    before, started = process.memory_info().rss, time.monotonic()
+    before, started = process.memory_info().rss, time.process_time()
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     answer = server.request("POST", CHAT, packed, headers)
     assert (answer.status, answer.error["code"]) in ((413, "payload_too_large"), (400, "invalid_json"))
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < LINEAR_GUARD
     assert process.memory_info().rss < before + 64 * 2**20
     assert_unharmed(server)
 
@@ -427,7 +428,7 @@ def test_large_bodies_together_stay_within_their_memory(serve: Serve) -> None:
             for _ in range(3)
         ]
         server.until(lambda: server.running.application.bodies_bytes == 180_000)
-        answer = next(server.read_answer(raw) for raw in raws if _readable(raw))
+        answer = next(server.read_answer(raw) for raw in itertools.cycle(raws) if _readable(raw))
     assert (answer.status, answer.error["code"]) == (503, "engine_overloaded")
     server.until(lambda: server.running.application.bodies_bytes == 0)
     assert_unharmed(server)

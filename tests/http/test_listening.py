@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.http.server import AddressUnusable, _affordable, listen
 from maple.settings import Settings
@@ -60,7 +61,7 @@ def test_ipv6_works_where_there_is_any(serve: Serve) -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     server = serve(host="::1")
-    with socket.create_connection(("::1", server.port), timeout=20) as raw:
+    with socket.create_connection(("::1", server.port), timeout=HANG_GUARD) as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: [::1]:80\r\n\r\n")
         assert server.read_answer(raw).status == 200
 

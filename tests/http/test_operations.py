@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,11 +69,13 @@ def test_one_request_moves_each_counter_by_the_right_amount(server: LiveServer) 
 def test_times_land_in_the_right_place(serve: Serve) -> None:
     """A token every 30 ms: the first after 30 ms, each further one 30 ms later, four in 120 ms."""
     server = serve(Recording(pieces=("</think>", "a", "b", "c"), delay_ms=30))
+    started = time.monotonic()
     server.chat()
     server.settle()
-    assert 0.09 <= server.metric("maple_request_seconds_sum") < 2
-    assert 0.03 <= server.metric("maple_time_per_output_token_seconds_sum") < 1
-    assert 0.03 <= server.metric("maple_time_to_first_token_seconds_sum") < 1
+    longest = time.monotonic() - started
+    assert 0.09 <= server.metric("maple_request_seconds_sum") <= longest
+    assert 0.03 <= server.metric("maple_time_per_output_token_seconds_sum") <= longest / 3
+    assert 0.03 <= server.metric("maple_time_to_first_token_seconds_sum") <= longest
 
 
 def test_running_and_waiting_are_as_of_the_scrape(serve: Serve) -> None:

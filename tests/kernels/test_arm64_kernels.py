@@ -17,6 +17,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
+from maple_testing.guard import HANG_GUARD
 
 from maple.native import build
 from maple.native.packing import PackedMatrix
@@ -41,7 +42,9 @@ class Emulated:
     def run(self, processor: str, *arguments: object) -> dict[str, str]:
         """What the driver said, by its first words; it found no difference, or this fails with what differs."""
         command = [self.emulator, "-L", self.root, "-cpu", processor, self.driver, *arguments]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=HANG_GUARD
+        )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 

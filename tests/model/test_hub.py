@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import pytest
 from huggingface_hub import constants
+from maple_testing.guard import HANG_GUARD
 from structlog.testing import capture_logs
 
 from maple.checkpoint.errors import LoadCancelled, LoadError
@@ -251,7 +252,7 @@ def locate_elsewhere(source: str, **variables: str) -> Any:
         env=kept | {"PYTHONPATH": str(root)} | variables,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HANG_GUARD,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

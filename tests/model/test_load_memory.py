@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from maple_testing.guard import HANG_GUARD
 from safetensors.torch import save_file
 
 from maple.torch_model.configuration import MapleConfig
@@ -74,7 +75,7 @@ def test_a_float_checkpoint_passes_through_without_being_held(large: pathlib.Pat
         env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HANG_GUARD,
     )
     assert done.returncode == 0, done.stderr
     grown, held, packed = json.loads(done.stdout.splitlines()[-1])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from maple_testing.guard import HANG_GUARD
 from safetensors.torch import load_file, save_file
 from structlog.testing import capture_logs
 
@@ -339,7 +340,7 @@ def test_a_kill_midway_leaves_no_entry_and_is_cleaned_up(
 ) -> None:
     """A process killed while writing leaves nothing that is found, and the next writer removes it."""
     process = run_loader(golden_folder / "bf16-stacked", cache, "die")
-    process.communicate(timeout=120)
+    process.communicate(timeout=HANG_GUARD)
     assert process.returncode == -9
     (abandoned,) = entries(cache)
     assert abandoned.name.startswith(".writing-")
@@ -356,7 +357,7 @@ def test_two_processes_at_once_leave_one_entry(
     """Both load; the entry is whole whoever was last."""
     processes = [run_loader(golden_folder / "bf16-stacked", cache) for _ in range(2)]
     for process in processes:
-        output, errors = process.communicate(timeout=240)
+        output, errors = process.communicate(timeout=HANG_GUARD)
         assert process.returncode == 0, errors
         assert output.splitlines()[-1].endswith(" 28")
     assert len(entries(cache)) == 1

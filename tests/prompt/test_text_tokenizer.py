@@ -12,6 +12,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from maple_protocols.ask import RawText
+from maple_testing.guard import HANG_GUARD
 from structlog.testing import capture_logs
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
@@ -176,7 +177,7 @@ def test_the_pool_meets_the_vocabulary_by_itself(maple_tokenizer_folder: pathlib
     pool = PromptPool(encoder)
     try:
         assert encoder.encode(RawText(text="hi"), thinking=True, limit=10).text == "hi"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG_GUARD
         while " about" not in encoder._text._known:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -193,7 +194,7 @@ def test_a_failure_to_warm_is_logged(golden_encoder: PromptEncoder, monkeypatch:
     monkeypatch.setattr(TextTokenizer, "learn_vocabulary", fail)
     with capture_logs() as logs:
         pool = PromptPool(golden_encoder)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG_GUARD
         while not logs and time.monotonic() < deadline:
             time.sleep(0.01)
         pool.close()

@@ -20,14 +20,13 @@ import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 
+from maple_testing.guard import HANG_GUARD
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-WAIT = 60
-"""Seconds after which something that should have happened long ago is a failure."""
 ARTEFACTS = pathlib.Path(__file__).parents[1] / "artefacts" / "ui"
 AXE = "axe-core@4.11"
 FLAGS = (
@@ -94,7 +93,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}/ui"
 
     def stats(self) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_GUARD)
         with contextlib.closing(connection):
             connection.request("GET", "/v1/stats?format=json")
             counts: dict[str, Any] = json.loads(connection.getresponse().read())
@@ -169,7 +168,7 @@ def axe() -> str:
             pytest.skip("npm is not installed, so axe-core cannot be fetched")
         folder.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--prefix", str(folder), "--no-save", "--no-audit", "--no-fund", AXE]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_GUARD, check=False)
         if done.returncode:
             pytest.skip(f"npm could not install {AXE}: {done.stderr.strip()[-300:]}")
     return source.read_text(encoding="utf-8")
@@ -210,7 +209,9 @@ class Page:
 
     def until(self, condition: Callable[[], Any], message: str = "") -> Any:
         """The condition's value, as soon as it is true."""
-        return WebDriverWait(self.driver, WAIT, poll_frequency=0.05).until(lambda _: condition(), message)
+        return WebDriverWait(self.driver, HANG_GUARD, poll_frequency=0.05).until(
+            lambda _: condition(), message
+        )
 
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 
+from maple_testing.guard import HANG_GUARD
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
     from tests.ui.conftest import Server
 
-WAIT = 60
-
 
 @pytest.fixture
 def reference(driver: Chrome, server: Server) -> Iterator[Chrome]:
     """The page, drawn. The console must stay empty: no error, no policy violation."""
     driver.get_log("browser")
     driver.get(server.page.replace("/ui", "/docs"))
-    WebDriverWait(driver, WAIT).until(lambda found: found.find_elements(By.CSS_SELECTOR, "main section"))
+    WebDriverWait(driver, HANG_GUARD).until(
+        lambda found: found.find_elements(By.CSS_SELECTOR, "main section")
+    )
     yield driver
     complaints = [entry["message"] for entry in driver.get_log("browser") if entry["level"] != "INFO"]
     assert complaints == []
@@ -73,7 +74,7 @@ def test_a_link_to_an_operation_leads_there(reference: Chrome, server: Server) -
         "const box = document.getElementById('get_healthz')?.getBoundingClientRect();"
         "return Boolean(box) && box.top >= 0 && box.top < innerHeight"
     )
-    WebDriverWait(reference, WAIT).until(lambda found: found.execute_script(near))
+    WebDriverWait(reference, HANG_GUARD).until(lambda found: found.execute_script(near))
 
 
 def test_the_reference_is_accessible(reference: Chrome, axe: str) -> None:

@@ -1,0 +1,1 @@
+"""What several folders of tests share; on the path of pytest, and part of no distribution."""
