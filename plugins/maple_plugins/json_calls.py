@@ -22,6 +22,10 @@ def _number(text: str) -> list[object]:
 _DECODER = json.JSONDecoder(parse_int=_number, parse_float=_number)
 
 
+_ELSEWHERE = ("parameters", "args", "input")
+_LABELS = frozenset({"name", "id", "type", "index"})
+
+
 @attrs.frozen
 class _Member:
     value: object
@@ -42,8 +46,27 @@ def read_call(
     holder = next((members[key] for key in arguments if key in members), None)
     if name is None or not _is_text(name.value) or (required and holder is None):
         return None
-    own_text = "{}" if holder is None or holder.value is None else _object_text(holder)
+    own_text = "{}" if holder is None else _object_text(holder)
     return None if own_text is None else ToolCall(str(name.value), own_text)
+
+
+def read_strayed_call(text: str) -> ToolCall | None:
+    """As ``read_call``, for models that put the arguments elsewhere: a call never loses what it was given.
+
+    Where ``arguments`` is missing, blank or empty, an object under another name that models use counts; with none
+    of these, any further member with a value must be an argument that strayed, and there is no call.
+    """
+    members = dict(_members(text))
+    blank = _is_blank(members.get("arguments"))
+    call = read_call(text, () if blank else ("arguments",))
+    if call is None or call.arguments[1:-1].strip(WHITE_SPACE):
+        return call
+    found = [members[key] for key in _ELSEWHERE if key in members and members[key].value is not None]
+    for own_text in map(_object_text, found):
+        if own_text is not None:
+            return attrs.evolve(call, arguments=own_text)
+    strays = members.keys() - _LABELS - {"arguments"}
+    return None if any(members[key].value is not None for key in strays) else call
 
 
 def call_key(call: ToolCall) -> str:
@@ -64,7 +87,13 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value != "" and _LONE_SURROGATE.search(value) is None
 
 
+def _is_blank(member: _Member | None) -> bool:
+    return member is not None and isinstance(member.value, str) and not member.value.strip(WHITE_SPACE)
+
+
 def _object_text(member: _Member) -> str | None:
+    if member.value is None:
+        return "{}"
     if isinstance(member.value, dict):
         return member.text
     if not isinstance(member.value, str):

@@ -9,7 +9,7 @@ import attrs
 
 from maple_plugins.blocks import Block, BlockEnd, BlockToolParser
 from maple_plugins.events import ModelFinish, ToolCall
-from maple_plugins.json_calls import call_key, read_call
+from maple_plugins.json_calls import call_key, read_strayed_call
 from maple_plugins.json_scan import JsonScan, prose, run_end
 from maple_plugins.spans import MarkerSearch
 
@@ -113,7 +113,7 @@ class JsonBlock(TagBlock):
 
     def _value_over(self, value: JsonScan) -> BlockEnd | None:
         self._value = None
-        self._calls += [call for call in map(read_call, value.objects) if call is not None]
+        self._calls += [call for call in map(read_strayed_call, value.objects) if call is not None]
         doubtful = value.doubtful if value.state == "broken" else ""
         self._raw.append(value.text.removesuffix(doubtful))
         at, end = self.feed(doubtful, 0)

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import attrs
 import pytest
-from maple_plugins.parsers.maple_tools import MapleToolParser
-from maple_plugins.parsers.think import ThinkParser
+from maple_plugins.registry import reasoning_parser, tool_parser
 from maple_protocols.adapter import Adapter
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
@@ -324,11 +323,12 @@ def _services(
     adapters: tuple[Adapter, ...],
 ) -> Services:
     engine = ScriptedEngine(recordings, served=scripted_served(folder), limits=queue)
+    parsers = ParserPair(
+        reasoning=reasoning_parser(settings.reasoning_parser), tools=tool_parser(settings.tool_parser)
+    )
     return Services(
         settings=HttpSettings.of(settings),
-        turns=Turns(
-            engine, ParserPair(reasoning=ThinkParser, tools=MapleToolParser), turn_defaults(settings)
-        ),
+        turns=Turns(engine, parsers, turn_defaults(settings)),
         adapters=adapters,
         keyring=Keyring.open(settings.api_key, settings.api_key_file),
         metrics=Metrics(engine, version="1.2.3"),

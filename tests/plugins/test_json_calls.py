@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from maple_plugins.events import ToolCall
-from maple_plugins.json_calls import call_key, is_json, read_call
+from maple_plugins.json_calls import call_key, is_json, read_call, read_strayed_call
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,38 @@ def test_other_member_names_may_hold_the_arguments() -> None:
     assert read_call('{"name": "f", "arguments": {"a": 1}}', keys) == ToolCall("f", '{"a": 1}')
     assert read_call('{"name": "f", "arguments": 1, "parameters": {}}', keys) == ToolCall("f", "{}")
     assert read_call('{"name": "f"}', keys, required=True) is None
+
+
+@pytest.mark.parametrize(
+    ("members", "arguments"),
+    [
+        ('"parameters": {"x": 1}', '{"x": 1}'),
+        ('"args": { "x":1 }', '{ "x":1 }'),
+        ('"input": "{\\"x\\": 1}"', '{"x": 1}'),
+        ('"arguments": {}, "parameters": {"x": 1}', '{"x": 1}'),
+        ('"parameters": {"x": 1}, "arguments": "{ }"', '{"x": 1}'),
+        ('"arguments": null, "args": {"x": 1}, "y": 2', '{"x": 1}'),
+        ('"arguments": " ", "parameters": null, "input": {"x": 1}', '{"x": 1}'),
+        ('"arguments": ""', "{}"),
+        ('"id": "c1", "type": "function", "index": 0', "{}"),
+        ('"arguments": {}, "parameters": {}', "{}"),
+        ('"arguments": {}, "strict": null', "{}"),
+        ('"arguments": {"x": 1}, "parameters": {"x": 2}, "y": 3', '{"x": 1}'),
+        ('"x": 1', None),
+        ('"arguments": {}, "x": false', None),
+        ('"": 1', None),
+        ('"arguments": "", "x": ""', None),
+        ('"parameters": [1]', None),
+        ('"parameters": "x"', None),
+        ('"arguments": [], "parameters": {"x": 1}', None),
+    ],
+)
+def test_strayed_arguments_are_found_or_no_call_is_made(members: str, arguments: str | None) -> None:
+    """A tool is never run with {} where the model gave it something under another name."""
+    wanted = None if arguments is None else ToolCall("f", arguments)
+    assert read_strayed_call(f'{{"name": "f", {members}}}') == wanted
+    assert read_strayed_call('{"name": "f"}') == ToolCall("f", "{}")
+    assert read_strayed_call(f'{{"name": "", {members}}}') is None
 
 
 @pytest.mark.parametrize(
