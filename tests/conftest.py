@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import lzma
 import pathlib
@@ -11,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import pytest
 
@@ -30,18 +28,6 @@ def data_folder() -> pathlib.Path:
 def golden_folder() -> pathlib.Path:
     """The small random Maple: one folder a spelling, each with its own 512-token tokenizer."""
     return DATA / "golden"
-
-
-@pytest.fixture(scope="session")
-def reference() -> Callable[..., Any]:
-    """``reference(folder, head="rounded" or "exact")``: the plain forward pass of tests/reference.py."""
-    path = pathlib.Path(__file__).with_name("reference.py")
-    spec = importlib.util.spec_from_file_location("maple_reference", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Reference  # type: ignore[no-any-return] # a module that only this fixture imports
 
 
 @pytest.fixture(scope="session")
