@@ -15,7 +15,8 @@ import attrs
 import structlog
 from maple_plugins.compose import Chain
 from maple_plugins.events import ContentDelta, ParserEvent, ToolCall
-from maple_plugins.parser import ParserContext, ReasoningParser, ToolParser
+from maple_plugins.parser import ParserContext, ReasoningParser, TellsCloser, ToolParser
+from maple_plugins.parsers.none import NoTools
 from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
 from maple_protocols.ask import Ask, Conversation, SamplingWish
 
@@ -60,6 +61,25 @@ class ParserPair:
 
     reasoning: type[ReasoningParser]
     tools: type[ToolParser]
+
+    def chain(self, ask: Ask, prompt: str) -> Chain | None:
+        """Parsers for one answer to the rendered prompt; None for raw prompts: their text is the answer."""
+        if not isinstance(ask.prompt, Conversation):
+            return None
+        context = ParserContext(
+            in_reasoning=self.reasoning.prompt_ends_inside(prompt),
+            tools=ask.prompt.tool_specs,
+            keeps_line=ask.extended,
+        )
+        as_text = ask.extended and not context.tools
+        return Chain(self.reasoning(context), NoTools(context) if as_text else self.tools(context))
+
+    def stop_behind(self, ask: Ask, prompt: str) -> str | None:
+        """What must come before stop strings apply: the end of reasoning, where the parser tells how it ends."""
+        waits = ask.extended and isinstance(ask.prompt, Conversation) and bool(ask.stop)
+        if not waits or not issubclass(self.reasoning, TellsCloser):
+            return None
+        return self.reasoning.closer() if self.reasoning.prompt_ends_inside(prompt) else None
 
 
 class Turns:
@@ -107,7 +127,7 @@ class Turns:
             self.engine.count_cancelled()
             raise
         job = self._job(ask, prompt, served, owner=owner, request_id=request_id)
-        chain = self._chain(ask, prompt)
+        chain = self._parsers.chain(ask, prompt.text)
         identity = Identity(
             key=secrets.token_hex(16), created=int(time.time()), model=ask.model or self._defaults.model_id
         )
@@ -134,6 +154,7 @@ class Turns:
             max_tokens=min(wanted, self._defaults.max_new_tokens_limit, room),
             sampling=self._sampling(ask.sampling, served),
             stop=ask.stop,
+            stop_behind=self._parsers.stop_behind(ask, prompt.text),
             owner=owner,
             session_id=ask.session_id,
             subject=prompt.subject,
@@ -154,14 +175,6 @@ class Turns:
             repetition_penalty=wish.repetition_penalty,
             seed=wish.seed,
         )
-
-    def _chain(self, ask: Ask, prompt: EncodedPrompt) -> Chain | None:
-        """None for raw prompts: their text is the answer, unparsed."""
-        if not isinstance(ask.prompt, Conversation):
-            return None
-        inside = self._parsers.reasoning.prompt_ends_inside(prompt.text)
-        context = ParserContext(in_reasoning=inside, tools=ask.prompt.tool_specs)
-        return Chain(self._parsers.reasoning(context), self._parsers.tools(context))
 
 
 def _first(*values: float | None) -> float:

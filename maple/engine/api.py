@@ -46,7 +46,8 @@ class ConversationEnd:
 class Job:
     """One sequence to generate. ``prompt_ids`` fit the window with room for ``max_tokens`` ≥ 1.
 
-    ``stop``: strings that end the text, cut at the earliest match in the raw stream. ``owner`` names the
+    ``stop``: strings that end the text, cut at the earliest match in the raw stream, or in what follows the first
+    ``stop_behind``. ``owner`` names the
     key that asked: state is never shared between owners. ``subject`` is the last user message (or the raw
     prompt); only the scripted engine reads it and ``end``. ``timeout`` in seconds, counted from the slot, ends
     the generation as ``length`` (0 is off).
@@ -57,6 +58,7 @@ class Job:
     max_tokens: int
     sampling: Sampling
     stop: tuple[str, ...] = ()
+    stop_behind: str | None = None
     owner: str = ""
     session_id: str | None = None
     subject: str = ""

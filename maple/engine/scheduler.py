@@ -128,7 +128,7 @@ class Scheduler(Generic[Key]):
             job=job,
             cancelled=cancelled,
             sampler=Sampler(job.sampling, self._allowed, job.prompt_ids),
-            transcript=Transcript(self._token_bytes, job.stop),
+            transcript=Transcript(self._token_bytes, job.stop, job.stop_behind),
             queue_seconds=queue_seconds,
             started=self._clock(),
             ids=list(job.prompt_ids),

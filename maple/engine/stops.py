@@ -50,13 +50,16 @@ class StopMatcher:
 
     `feed` returns what is certain: never any part of the occurrence at which the cut falls. A match that is
     complete is not final while another stop string that began before it may still complete; `matched` is True
-    once it is. Each character is looked at once, and most of them not even by Python.
+    once it is. Each character is looked at once, and most of them not even by Python. ``behind`` is a text up to
+    whose first end nothing is cut.
     """
 
-    __slots__ = ("_active", "_cut", "_first", "_held", "_needles", "_sent", "matched")
+    __slots__ = ("_active", "_behind", "_cut", "_first", "_held", "_needles", "_sent", "_tail", "matched")
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], behind: str | None = None) -> None:
         self.matched = False
+        self._behind = behind
+        self._tail = ""
         self._needles = [_Needle(stop) for stop in dict.fromkeys(stops)]
         firsts = "".join({re.escape(stop[0]) for stop in stops})
         self._first: re.Pattern[str] | None = re.compile(f"[{firsts}]") if firsts else None
@@ -71,15 +74,28 @@ class StopMatcher:
             return text
         if self.matched:
             return ""
-        self._scan(self._first, text)
-        self._held += text
-        return self._release(self._certain())
+        passed = text[: self._passed(text)] if self._behind else ""
+        self._sent += len(passed)
+        self._scan(self._first, text[len(passed) :])
+        self._held += text[len(passed) :]
+        return passed + self._release(self._certain())
 
     def close(self) -> str:
         """The text is over: return what was held and is no part of a match. `matched` is final after this."""
         if self._cut is not None:
             self.matched = True
         return self._release(self._cut if self._cut is not None else self._sent + len(self._held))
+
+    def _passed(self, text: str) -> int:
+        """How many characters of ``text`` lie before the end of what must come first."""
+        behind = self._behind or ""
+        window = self._tail + text
+        found = window.find(behind)
+        if found < 0:
+            self._tail = window[-(len(behind) - 1) :] if len(behind) > 1 else ""
+            return len(text)
+        self._behind = None
+        return found + len(behind) - len(self._tail)
 
     def _scan(self, first: re.Pattern[str], text: str) -> None:
         offset = self._sent + len(self._held)

@@ -14,9 +14,9 @@ __all__ = ["Transcript"]
 class Transcript:
     """Detokenises and cuts at stop strings. Ids whose text is held wait for the next piece with text."""
 
-    def __init__(self, token_bytes: TokenBytes, stops: Sequence[str]) -> None:
+    def __init__(self, token_bytes: TokenBytes, stops: Sequence[str], behind: str | None = None) -> None:
         self._detokenizer = Detokenizer(token_bytes)
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher(stops, behind)
         self._offsets: list[int] = []
 
     @property

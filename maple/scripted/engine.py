@@ -203,7 +203,7 @@ class Performance:
     _stops: StopMatcher = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._stops = StopMatcher(self.job.stop)
+        self._stops = StopMatcher(self.job.stop, self.job.stop_behind)
 
     @property
     def remaining(self) -> float | None:

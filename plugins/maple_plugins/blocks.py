@@ -60,7 +60,7 @@ class BlockToolParser(abc.ABC):
     def __init__(self, context: ParserContext) -> None:
         self.context = context
         self._search = MarkerSearch([self.markers[0], *([self.straggler] if self.straggler else [])])
-        self._trim = EdgeTrim(at_edge=False)
+        self._trim = EdgeTrim(at_edge=False, keeps_line=context.keeps_line)
         self._after_block = False
         self._block: Block | None = None
         self._fault: MarkupFault | None = None

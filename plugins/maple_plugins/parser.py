@@ -32,11 +32,13 @@ class ParserContext:
     """What a parser may know about its turn.
 
     ``in_reasoning``: the prompt ended inside the reasoning block, so the text starts inside it.
-    ``tools``: the tools that were shown to the model.
+    ``tools``: the tools that were shown to the model. ``keeps_line``: between text before and text after a tool
+    block one newline stays of those that are trimmed.
     """
 
     in_reasoning: bool = False
     tools: tuple[ToolSpec, ...] = ()
+    keeps_line: bool = False
 
 
 @runtime_checkable
@@ -62,7 +64,10 @@ class Parser(Protocol):
 
 @runtime_checkable
 class ReasoningParser(Parser, Protocol):
-    """A parser that splits reasoning from the answer: emits ReasoningDelta and ContentDelta only."""
+    """A parser that splits reasoning from the answer: emits ReasoningDelta and ContentDelta only.
+
+    One whose block always ends with the same text may tell it (see ``TellsCloser``).
+    """
 
     @property
     def reasoning_end(self) -> int | None:
@@ -80,6 +85,16 @@ class ReasoningParser(Parser, Protocol):
 
 class ToolParser(Parser, Protocol):
     """A parser that finds tool calls in the answer: emits ContentDelta and ToolCall only."""
+
+
+@runtime_checkable
+class TellsCloser(Protocol):
+    """What a reasoning parser may have on top of its contract: stop strings can then wait for the answer."""
+
+    @classmethod
+    def closer(cls) -> str:
+        """The text whose first occurrence ends an open block."""
+        ...
 
 
 @runtime_checkable

@@ -103,12 +103,15 @@ class EdgeTrim:
     """Trims newlines next to a block, and keeps all others.
 
     Newlines are held until it is known whether text or a block follows; those directly after an edge are
-    dropped.
+    dropped. With ``keeps_line`` one of those dropped stays where there is text on both sides of a block.
     """
 
-    def __init__(self, *, at_edge: bool) -> None:
+    def __init__(self, *, at_edge: bool, keeps_line: bool = False) -> None:
         self._at_edge = at_edge
         self._newlines = 0
+        self._keeps_line = keeps_line
+        self._dropped = False
+        self._any_text = False
 
     @property
     def at_edge(self) -> bool:
@@ -118,17 +121,20 @@ class EdgeTrim:
     def text(self, text: str) -> str:
         """Take text and return what of it, and of the newlines held, is certain to stay."""
         body = text.lstrip("\n") if self._at_edge else text
+        self._dropped = self._dropped or len(body) < len(text)
         kept = body.rstrip("\n")
         if not kept:
             self._newlines += len(body)
             return ""
-        certain = "\n" * self._newlines + kept
+        line = self._keeps_line and self._dropped and self._any_text
+        certain = "\n" * (self._newlines + line) + kept
         self._newlines = len(body) - len(kept)
-        self._at_edge = False
+        self._at_edge, self._dropped, self._any_text = False, False, True
         return certain
 
     def edge(self) -> None:
         """A block stands here: drop the newlines before it, and those to come."""
+        self._dropped = self._dropped or self._newlines > 0
         self._newlines = 0
         self._at_edge = True
 

@@ -95,6 +95,9 @@ class Ask:
     ``keep`` asks for the answer to be kept, ``follows`` is the id of a kept one that this request goes on
     from, and ``items`` are what was sent, in the protocol's own form (see ``adapter.KeepingAdapter``).
 
+    ``extended`` asks for what the reference does otherwise: stop strings apply behind the reasoning, tool markup
+    is text where no tool was offered, and a newline stays between texts around a call.
+
     ``ignored`` are the paths, without indices (``input[].image``), of what was sent and has no effect: the
     client is told in X-Maple-Ignored. Two requests that differ in nothing else are equal.
     """
@@ -112,4 +115,5 @@ class Ask:
     keep: bool = False
     follows: str | None = None
     items: tuple[Mapping[str, object], ...] = ()
+    extended: bool = False
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

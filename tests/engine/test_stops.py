@@ -15,8 +15,8 @@ def cut_at_leftmost(text: str, stops: list[str]) -> tuple[str, bool]:
     return (text[: min(starts)], True) if starts else (text, False)
 
 
-def play(pieces: list[str], stops: list[str]) -> tuple[list[str], bool]:
-    matcher = StopMatcher(stops)
+def play(pieces: list[str], stops: list[str], behind: str | None = None) -> tuple[list[str], bool]:
+    matcher = StopMatcher(stops, behind)
     sent = []
     for piece in pieces:
         sent.append(matcher.feed(piece))
@@ -35,6 +35,16 @@ def test_every_way_of_cutting_the_text_leaves_what_the_whole_text_leaves(
     """However text arrives, what is sent is the text before the leftmost occurrence of any stop string."""
     sent, matched = play(pieces, stops)
     assert ("".join(sent), matched) == cut_at_leftmost("".join(pieces), stops)
+
+
+@given(st.lists(st.text("abc", max_size=5), max_size=12), st.lists(letters, max_size=4), letters)
+def test_nothing_is_cut_before_what_must_come_first(pieces: list[str], stops: list[str], behind: str) -> None:
+    """Up to the end of the first ``behind`` all text is sent; from there on the text is cut as any other."""
+    text = "".join(pieces)
+    before, found, after = text.partition(behind)
+    cut, matched = cut_at_leftmost(after, stops)
+    sent, was_matched = play(pieces, stops, behind)
+    assert ("".join(sent), was_matched) == (before + found + cut, matched)
 
 
 @given(st.lists(st.text("abc", max_size=5), max_size=12), st.lists(letters, min_size=1, max_size=4))

@@ -75,10 +75,14 @@ def test_a_marker_that_ends_another_is_fine() -> None:
     assert _search_all(list("x</a>y>z"), ("</a>", ">")) == ["x", "</a>", "y", ">", "z"]
 
 
-@given(st.lists(st.one_of(st.none(), st.text("\nab ", max_size=4)), max_size=12), st.booleans())
-def test_trimming_drops_newlines_next_to_edges_only(parts: list[str | None], at_edge: bool) -> None:
-    """None stands for a block: newlines beside it go, all others stay."""
-    trim = EdgeTrim(at_edge=at_edge)
+@given(
+    st.lists(st.one_of(st.none(), st.text("\nab ", max_size=4)), max_size=12), st.booleans(), st.booleans()
+)
+def test_trimming_drops_newlines_next_to_edges_only(
+    parts: list[str | None], at_edge: bool, keeps_line: bool
+) -> None:
+    """None stands for a block: newlines beside it go but for one, if wanted, between texts; all others stay."""
+    trim = EdgeTrim(at_edge=at_edge, keeps_line=keeps_line)
     sent = "|" if at_edge else ""
     for part in parts:
         if part is None:
@@ -87,7 +91,14 @@ def test_trimming_drops_newlines_next_to_edges_only(parts: list[str | None], at_
         else:
             sent += trim.text(part)
     marked = ("|" if at_edge else "") + "".join("|" if part is None else part for part in parts)
-    assert sent + trim.close() == re.sub(r"\n*\|\n*", "|", marked)
+    trimmed = re.sub(r"\n*\|\n*", "|", marked)
+    sent += trim.close()
+    if keeps_line:
+        assert sent.replace("|", "").replace("\n", "") == trimmed.replace("|", "").replace("\n", "")
+        between = (found[0] for found in re.finditer(r"(?<=[^|\n])[\n|]*\|[\n|]*(?=[^|\n])", marked))
+        assert sent.count("\n") - trimmed.count("\n") == sum("\n" in gap for gap in between)
+    else:
+        assert sent == trimmed
 
 
 def test_no_newline_is_sent_before_text_follows() -> None:

@@ -312,6 +312,7 @@ def test_fields_reach_the_ask() -> None:
         "include_usage": False,
         "include_reasoning": False,
         "session_id": "s",
+        "extended": False,
         "ignored": ("presence_penalty", "frequency_penalty", "user"),
     }
     assert ask(Policy(session_header="h", include_reasoning=False)).session_id == "h"

@@ -35,6 +35,11 @@ class ThinkParser:
         opener, closer = cls.markers
         return prompt.rfind(opener) > prompt.rfind(closer)
 
+    @classmethod
+    def closer(cls) -> str:
+        """The second marker."""
+        return cls.markers[1]
+
     @property
     def reasoning_end(self) -> int | None:
         """Characters fed before ``</think>``; None while the block is open, 0 without reasoning."""

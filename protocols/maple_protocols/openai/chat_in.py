@@ -144,6 +144,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
         include_usage=fields.wants_usage(request.stream, request.stream_options),
         include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
         session_id=fields.session(request.session_id, policy),
+        extended=policy.extended,
         ignored=ignored(ChatRequest, body),
     )
 

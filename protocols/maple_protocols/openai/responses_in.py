@@ -166,6 +166,7 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
         keep=request.store,
         follows=request.previous_response_id,
         items=wire_items(request.input),
+        extended=policy.extended,
         ignored=ignored(ResponsesRequest, body),
     )
 
