@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import json
 import lzma
 import pathlib
@@ -12,10 +14,31 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+import structlog
+import tokenizers
+from maple_testing.guard import HANG_GUARD
 
 ScriptedServer = Callable[..., contextlib.AbstractContextManager[int]]
 
 DATA = pathlib.Path(__file__).parent / "data"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Coroutine tests run on a fresh event loop each, so that no task or timer outlives its test unseen."""
+    function = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(function):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
+    asyncio.run(asyncio.wait_for(function(**arguments), HANG_GUARD))
+    return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_logs() -> None:
+    """Tracebacks without the colours and locals that take a second to render."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +51,12 @@ def data_folder() -> pathlib.Path:
 def golden_folder() -> pathlib.Path:
     """The small random Maple: one folder a spelling, each with its own 512-token tokenizer."""
     return DATA / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden_tokenizer(golden_folder: pathlib.Path) -> tokenizers.Tokenizer:
+    """The golden checkpoints' tokenizer: 512 ids, 0 and 2 end a text."""
+    return tokenizers.Tokenizer.from_file(str(golden_folder / "mlx-2bit" / "tokenizer.json"))
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,7 @@
-"""Coroutine tests run on a fresh event loop each, so that no task or timer outlives its test unseen."""
+"""Toy language models, dressed as engines."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import pathlib
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,9 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
-import structlog
 import tokenizers
-from maple_testing.guard import HANG_GUARD
 
 from maple.engine.api import Job, Sampling, Served
 from maple.engine.detokenize import TokenBytes
@@ -24,23 +20,6 @@ from maple.engine.runner import LoadedEngine, SequenceSlice
 
 EOS = 2
 VOCABULARY = 512
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    function = pyfuncitem.obj
-    if not inspect.iscoroutinefunction(function):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
-    asyncio.run(asyncio.wait_for(function(**arguments), HANG_GUARD))
-    return True
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _plain_logs() -> None:
-    """Tracebacks without the colours and locals that take a second to render."""
-    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
 
 
 @attrs.define(eq=False)
@@ -142,12 +121,6 @@ class DictatedRunner(ToyRunner):
         row = np.zeros(VOCABULARY, np.float32)
         row[self._dictated[len(ids) - self.prompt_tokens]] = 1
         return row
-
-
-@pytest.fixture(scope="session")
-def golden_tokenizer(golden_folder: pathlib.Path) -> tokenizers.Tokenizer:
-    """The golden checkpoints' tokenizer: 512 ids, 0 and 2 end a text."""
-    return tokenizers.Tokenizer.from_file(str(golden_folder / "mlx-2bit" / "tokenizer.json"))
 
 
 @pytest.fixture(scope="session")

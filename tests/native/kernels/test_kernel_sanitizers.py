@@ -41,13 +41,13 @@ def test_no_error_under_address_and_undefined_behaviour_sanitizers(
         "LD_PRELOAD": address,
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        "PYTHONPATH": str(HERE.parents[1]),
+        "PYTHONPATH": str(HERE.parents[2]),
     }
     command = [
         sys.executable,
         str(HERE / "sanitized_run.py"),
         str(library),
-        *(str(HERE.parent / "data" / "golden" / spelling) for spelling in ("mlx-2bit", "bf16-stacked")),
+        *(str(HERE.parents[1] / "data" / "golden" / spelling) for spelling in ("mlx-2bit", "bf16-stacked")),
         str(wide_folder),
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

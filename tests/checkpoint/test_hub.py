@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.hub import FLOAT_CHECKPOINT, TWO_BIT_CHECKPOINT, locate
-from maple.torch_model.load import LoadedModel
+from maple.torch_model.load import LoadOptions, load
 
 COMMIT = "c" * 40
 OTHER_COMMIT = "d" * 40
@@ -258,9 +258,7 @@ def locate_elsewhere(source: str, **variables: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_variables_of_the_hub_are_honoured(
-    hub: FakeHub, published: str, tmp_path: pathlib.Path, load_model: Callable[..., LoadedModel]
-) -> None:
+def test_the_variables_of_the_hub_are_honoured(hub: FakeHub, published: str, tmp_path: pathlib.Path) -> None:
     """HF_ENDPOINT and HF_HOME lead to the fake hub; what it gave serves offline, as long as it is whole."""
     home = str(tmp_path / "home")
     folder = locate_elsewhere(published, HF_ENDPOINT=hub.url, HF_HOME=home)
@@ -268,7 +266,7 @@ def test_the_variables_of_the_hub_are_honoured(
     fetched = list(hub.fetched)
     assert locate_elsewhere(published, HF_HOME=home, HF_HUB_OFFLINE="1") == folder
     assert hub.fetched == fetched
-    assert load_model(folder).packed_tensors == 28
+    assert load(LoadOptions(source=folder), progress=lambda _: None).packed_tensors == 28
     (pathlib.Path(folder) / "tokenizer.json").unlink()
     assert locate_elsewhere(published, HF_HOME=home, HF_HUB_OFFLINE="1") == {
         "error": f"{published} is only partly in the hub cache, and the hub cannot be reached"

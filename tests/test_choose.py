@@ -83,5 +83,5 @@ def test_nothing_is_said_when_nothing_is_missing() -> None:
 def test_choosing_imports_no_torch() -> None:
     """A server's start does not wait for torch to learn that it is not needed."""
     code = "import sys, maple.choose_loader, maple.native.loader; sys.exit('torch' in sys.modules)"
-    root = pathlib.Path(__file__).parents[2]
+    root = pathlib.Path(__file__).parents[1]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0

@@ -20,7 +20,7 @@ from maple.native.model import ModelShape, ModelWeights, NativeModel, StepSlice
 from maple.native.packing import Kind, PackedMatrix, Place, pack_affine4, pack_codes2, pack_dense
 from maple.native.weights import NativeSource, load_weights
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "data" / "golden"
 SPELLINGS = {"mlx-2bit": "mlx2bit", "bf16-stacked": "bf16", "bf16-per-expert": "bf16"}
 
 Doubles = npt.NDArray[np.float64]

@@ -131,7 +131,7 @@ def test_a_poisoned_sequence_leaves_its_neighbours_alone(golden_of: Any, sequenc
 
 def test_truncated_and_foreign_files_are_refused(tmp_path: pathlib.Path) -> None:
     """A checkpoint cut short, or not safetensors at all, is an error before anything is packed."""
-    source = pathlib.Path(__file__).parents[1] / "data" / "golden" / "mlx-2bit"
+    source = pathlib.Path(__file__).parents[2] / "data" / "golden" / "mlx-2bit"
     shutil.copytree(source, tmp_path / "cut")
     weights = tmp_path / "cut" / "model.safetensors"
     whole = weights.read_bytes()
