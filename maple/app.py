@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 import structlog
 from maple_plugins.registry import reasoning_parser, tool_parser
-from maple_protocols.registry import adapters
+from maple_protocols.registry import protocols
 
 from maple import __version__
 from maple.choose_engine import build_engine, model_source
 from maple.configure import Configuration
 from maple.errors import MapleError
 from maple.http.keys import Keyring
+from maple.http.routes import TAKEN
 from maple.http.server import RunningServer, listen
 from maple.http.services import HttpSettings, Services, model_label
 from maple.observe import logs
@@ -65,7 +66,7 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
     return Services(
         settings=HttpSettings.of(settings),
         turns=Turns(engine, parsers, turn_defaults(settings)),
-        adapters=adapters(),
+        protocols=protocols(TAKEN),
         keyring=keyring,
         metrics=Metrics(engine, version=__version__),
         version=__version__,

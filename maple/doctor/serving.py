@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from maple_plugins.errors import ParserError
 from maple_plugins.registry import reasoning_parser, tool_parser
-from maple_protocols.registry import ProtocolError, adapters
+from maple_protocols.registry import ProtocolError, protocols
 from tornado.netutil import bind_sockets
 
 from maple.doctor.check import Check, Finding
 from maple.http.keys import Keyring, KeysUnusable
+from maple.http.routes import TAKEN
 
 __all__ = ["KeyCheck", "PluginCheck", "PortCheck"]
 
@@ -38,12 +39,12 @@ class PluginCheck(Check):
         loads: tuple[Callable[[], object], ...] = (
             lambda: reasoning_parser(settings.reasoning_parser),
             lambda: tool_parser(settings.tool_parser),
-            adapters,
+            lambda: protocols(TAKEN),
         )
         if faults := [fault for load in loads if (fault := _fault(load))]:
             advice = "mend or uninstall it, or choose another (maple parsers lists them)"
             return Finding(level="bad", text="; ".join(faults), advice=advice)
-        text = f"{settings.reasoning_parser} and {settings.tool_parser}, {len(adapters())} protocols"
+        text = f"{settings.reasoning_parser} and {settings.tool_parser}, {len(protocols(TAKEN))} protocols"
         return Finding(level="good", text=text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import attrs
 from maple_protocols.errors import ModelNotFound
 from maple_protocols.json import InvalidJson
 from maple_protocols.rules import Schema
+from maple_protocols.schema import answer_schema
 
 from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
 from maple.http.errors import BodyCorrupt, BodyTimeout, PayloadTooLarge, TooManyBodies, UnsupportedMediaType
@@ -60,6 +62,27 @@ Operations = Mapping[str, Operation]
 """Method in lower case → operation."""
 
 
+def json_of(kind: type) -> Contents:
+    """An answer in JSON, by its table."""
+    return {JSON: answer_schema(kind)}
+
+
+def event_stream(data: Schema) -> Schema:
+    """A server-sent event, as OpenAPI has no word for it: the stream is many of these."""
+    end: Schema = {"const": "[DONE]"}
+    events = [_encoded(data), _encoded(ERROR_REFERENCE)] if data else []
+    return {
+        "type": "object",
+        "description": "With stream: server-sent events. The data of the last is [DONE].",
+        "properties": {"event": {"type": "string"}, "data": {"anyOf": [*events, end]} if data else {}},
+        "required": ["data"],
+    }
+
+
+def _encoded(schema: Schema) -> Schema:
+    return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+
+
 def first_sentence(kind: Any) -> str:
-    """What a class's docstring says first."""
-    return re.split(r"(?<=[.:])\s", str(kind.__doc__).strip(), maxsplit=1)[0].replace("``", "`")
+    """What a class's docstring says first; its own, or the nearest base's."""
+    return re.split(r"(?<=[.:])\s", inspect.getdoc(kind) or "", maxsplit=1)[0].replace("``", "`")

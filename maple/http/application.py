@@ -9,13 +9,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import attrs
+from maple_protocols.adapter import Policy
 from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPServerRequest
 from tornado.routing import URLSpec
 from tornado.web import Application, RequestHandler
 
+from maple.http.api_operation import Operations
 from maple.http.connections import PatientStream
 from maple.http.services import Services
+
+
+class DescribedHandler(RequestHandler):
+    """A handler that can say what its routes offer."""
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """What ``route`` offers, for the API's description. ``policy`` is the deployment's."""
+        raise NotImplementedError
 
 
 @attrs.frozen(kw_only=True)
@@ -25,7 +36,7 @@ class Route:
     """
 
     pattern: str
-    handler: type[RequestHandler]
+    handler: type[DescribedHandler]
     options: Mapping[str, Any] = attrs.field(factory=dict)
     summary: str = ""
 

@@ -10,10 +10,10 @@ from typing import ClassVar, cast
 
 import structlog
 from tornado.http1connection import HTTP1Connection
-from tornado.web import HTTPError, RequestHandler, stream_request_body
+from tornado.web import HTTPError, stream_request_body
 
 from maple.errors import MapleError
-from maple.http.application import MapleApplication
+from maple.http.application import DescribedHandler, MapleApplication
 from maple.http.errors import UNEXPECTED, MethodNotAllowed, Refusal, refusal
 from maple.http.origin import cors_headers, remote_address, remote_scheme
 from maple.http.services import Services
@@ -31,7 +31,7 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 @stream_request_body
-class Exchange(RequestHandler):
+class Exchange(DescribedHandler):
     """Tornado's handler with our headers, our errors and our log line; knows nothing of bodies and keys."""
 
     methods: ClassVar[tuple[str, ...]] = ("GET", "HEAD")

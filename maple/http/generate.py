@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 import attrs
 import structlog
-from maple_protocols.adapter import GenerationAdapter, Policy
+from maple_protocols.adapter import GenerationAdapter, KeepingAdapter, Policy
 from maple_protocols.ask import Ask
-from maple_protocols.errors import ModelNotFound
+from maple_protocols.errors import InvalidField, ModelNotFound
 from maple_protocols.json import parse_body
 from maple_protocols.openai.models import names_model
+from maple_protocols.rules import Schema
+from maple_protocols.schema import answer_schema, json_schema
 
-from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
+from maple.engine.api import (
+    EngineOverloaded,
+    GenerationFailed,
+    ModelFailed,
+    ModelLoading,
+    PromptTooLong,
+    ShuttingDown,
+)
+from maple.http.api_operation import (
+    BODY,
+    ENGINE,
+    EVENTS,
+    JSON,
+    Operation,
+    Operations,
+    Refusals,
+    event_stream,
+    first_sentence,
+)
+from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.errors import refusal
 from maple.http.origin import IGNORED
-from maple.http.stored import Recorder, continued
+from maple.http.stored import KEEPING, Recorder, continued
 from maple.http.wire import ignored_header
 from maple.http.writers import JsonWriter, SseWriter, Writer
 from maple.observe.metrics import TurnTimes
@@ -25,6 +47,7 @@ from maple.turn import Turn, Turns
 
 log = structlog.get_logger(__name__)
 
+TURN: Refusals = (PromptTooLong, EngineOverloaded, GenerationFailed)
 LARGE_BODY = 64 * 1024
 """From here on, bytes are parsed on another thread: other clients' streams go on meanwhile."""
 
@@ -44,13 +67,40 @@ class GenerateHandler(JsonHandler):
 
     methods = ("POST",)
 
-    def initialize(self, route: str, adapter: GenerationAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
-        """Called by Tornado with the route's options."""
+    def initialize(  # type: ignore[override]  # Tornado passes each route its own keywords
+        self, route: str, adapter: GenerationAdapter, keeping: KeepingAdapter | None
+    ) -> None:
+        """Called by Tornado with the route's options. ``keeping`` is the adapter, where it is of that kind."""
         super().initialize(route)
         self.adapter = adapter
+        self.keeping = keeping
         self.prompt_param = adapter.prompt_param
         self._lease: asyncio.Timeout | None = None
         self._first_token = 0.0
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """POST, as the adapter's tables have it."""
+        adapter: GenerationAdapter = route.options["adapter"]
+        answers: Mapping[str, type] = getattr(adapter, "answers", {})
+        event = answer_schema(answers["event"]) if "event" in answers else {}
+        whole: Schema = answer_schema(answers["whole"]) if "whole" in answers else {"type": "object"}
+        kept = KEEPING if route.options["keeping"] else ()
+        operation = Operation(
+            summary=first_sentence(type(adapter)),
+            tag="Generation",
+            answers={200: {JSON: whole, EVENTS: event_stream(event)}},
+            refusals=(
+                *BODY,
+                InvalidField,
+                *ENGINE,
+                ModelNotFound,
+                *TURN,
+                *kept,
+            ),
+            request=json_schema(adapter.request, closed=policy.refuses_unknown(closed=adapter.closed)),
+        )
+        return {"post": operation}
 
     def check(self, *groups: str) -> None:
         """Nothing is read for an engine that cannot take it."""
@@ -82,7 +132,7 @@ class GenerateHandler(JsonHandler):
             ask = self._structured(body)
         else:
             ask = await asyncio.to_thread(self._structured, body)
-        return await continued(ask, self.adapter, self.services.store, self.owner)
+        return await continued(ask, self.keeping, self.services.store, self.owner)
 
     def _structured(self, body: bytes) -> Ask:
         ask = self.adapter.structure(parse_body(body), self._policy())
@@ -134,7 +184,7 @@ class GenerateHandler(JsonHandler):
         await writer.end()
 
     def _recorder(self, ask: Ask, turn: Turn) -> Recorder:
-        return Recorder(ask, turn.identity, self.adapter, store=self.services.store, owner=self.owner)
+        return Recorder(ask, turn.identity, self.keeping, store=self.services.store, owner=self.owner)
 
     def _writer(self, ask: Ask, turn: Turn) -> Writer:
         if ask.stream:

@@ -20,11 +20,11 @@ from maple.http.api_operation import (
     REQUEST_CODES,
     Contents,
     Operation,
+    Operations,
     Refusals,
     first_sentence,
 )
 from maple.http.application import Route
-from maple.http.described import operations
 from maple.http.errors import TABLE, HostNotAllowed, InvalidKey
 from maple.http.operations import MetricsHandler
 from maple.http.services import Services
@@ -90,7 +90,7 @@ class _Book:
 
     def path(self, route: Route) -> JsonObject:
         """All methods of a route."""
-        found = operations(route, self._services.settings.policy)
+        found = _operations(route, self._services)
         return {method: self._operation(route, method, each) for method, each in found.items()}
 
     def _operation(self, route: Route, method: str, operation: Operation) -> JsonObject:
@@ -133,9 +133,7 @@ class _Book:
         """What can be done with the id of an answer that was kept."""
         below = [each for each in self._routes if each.template.startswith(f"{route.template}/{{id}}")]
         names = [
-            _operation_id(method, each)
-            for each in below
-            for method in operations(each, self._services.settings.policy)
+            _operation_id(method, each) for each in below for method in _operations(each, self._services)
         ]
         return {name: {"operationId": name, "parameters": {"id": "$response.body#/id"}} for name in names}
 
@@ -153,6 +151,10 @@ class _Book:
         if not isinstance(title, str) or self.schemas.setdefault(title, inner) != inner:
             return inner
         return {"$ref": f"#/components/schemas/{title}"}
+
+
+def _operations(route: Route, services: Services) -> Operations:
+    return route.handler.operations(route, services.settings.policy)
 
 
 def _map_schemas(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:

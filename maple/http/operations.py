@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import attrs
+from maple_protocols.adapter import Policy
 from maple_protocols.rules import Doc
 
 from maple.engine.api import EngineStats, EngineStatus
+from maple.http.api_operation import TEXT, Contents, Operation, Operations, json_of
+from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.wire import encode_json
 from maple.observe.metrics import CONTENT_TYPE
 
+PLAIN: Contents = {TEXT: {"type": "string"}}
 TEXT_TYPE = "text/plain; charset=utf-8"
 
 
@@ -34,6 +38,12 @@ class StatsQuery:
 class MetricsHandler(JsonHandler):
     """Prometheus's text format."""
 
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET."""
+        summary = "All metrics, in Prometheus's text format."
+        return {"get": Operation(summary=summary, tag="Operations", answers={200: PLAIN})}
+
     def open_to_all(self) -> bool:
         """Scrapers often cannot send a key: the operator decides."""
         return self.services.settings.metrics_public
@@ -46,6 +56,17 @@ class MetricsHandler(JsonHandler):
 
 class StatsHandler(JsonHandler):
     """The engine's counts: one line for people, JSON for programs that ask for it."""
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET, in either form."""
+        operation = Operation(
+            summary="The engine's counts, for people, or in JSON if asked for.",
+            tag="Operations",
+            answers={200: {**PLAIN, **json_of(Stats)}},
+            query=StatsQuery,
+        )
+        return {"get": operation}
 
     async def respond(self, *groups: str) -> None:
         """The counts as of now."""

@@ -12,9 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 
 import attrs
+from maple_protocols.adapter import Policy
 
+from maple.http.api_operation import JSON, Operation, Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
+from maple.http.errors import RouteNotFound
 
 CONTENT_POLICY = "; ".join(
     (
@@ -73,6 +76,25 @@ class PageHandler(JsonHandler):
 
     needs_key = False
 
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET, in the types that the route's pages have."""
+        pages: Mapping[str, Page] = route.options["pages"]
+        names = [INDEX] if route.parameter is None else [name for name in pages if name != INDEX]
+        types = sorted({pages[name].media_type.partition(";")[0] for name in names})
+        operation = Operation(
+            summary=route.summary,
+            tag="Pages",
+            answers={
+                200: {kind: {"type": "object" if kind == JSON else "string"} for kind in types},
+                304: {},
+            },
+            parameter={"enum": names},
+            refusals=(RouteNotFound,) if route.parameter else (),
+            needs_key=cls.needs_key,
+        )
+        return {"get": operation}
+
     def initialize(self, route: str, pages: Mapping[str, Page]) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
         """Called by Tornado with the route's options."""
         super().initialize(route)
@@ -104,6 +126,12 @@ class FrontHandler(JsonHandler):
     """GET /: browsers are sent to the chat page."""
 
     needs_key = False
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET, which leads elsewhere."""
+        summary = "Sends browsers to the chat page."
+        return {"get": Operation(summary=summary, tag="Pages", answers={302: {}}, needs_key=cls.needs_key)}
 
     async def respond(self, *groups: str) -> None:
         """A redirect."""

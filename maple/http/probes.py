@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import attrs
-from maple_protocols.adapter import JsonObject
+from maple_protocols.adapter import JsonObject, Policy
 
 from maple.engine.api import EngineStatus
+from maple.http.api_operation import Operation, Operations, first_sentence, json_of
+from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.wire import encode_json
 
@@ -58,10 +60,27 @@ def encode(answer: Health | Liveness | Readiness) -> bytes:
     return encode_json(fields)
 
 
-class HealthHandler(JsonHandler):
-    """How the server does, in detail: 200 while it loads or serves, 503 once the load has failed."""
+class ProbeHandler(JsonHandler):
+    """What the probes have in common: no key, and a table for each answer."""
 
     needs_key = False
+    answer: ClassVar[type]
+    statuses: ClassVar[tuple[int, ...]] = (200, 503)
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET, with the same table whatever the status."""
+        answers = dict.fromkeys(cls.statuses, json_of(cls.answer))
+        operation = Operation(
+            summary=first_sentence(cls), tag="Operations", answers=answers, needs_key=cls.needs_key
+        )
+        return {"get": operation}
+
+
+class HealthHandler(ProbeHandler):
+    """How the server does, in detail: 200 while it loads or serves, 503 once the load has failed."""
+
+    answer = Health
 
     async def respond(self, *groups: str) -> None:
         """Ten keys for people and orchestrators, and what went wrong."""
@@ -85,20 +104,21 @@ class HealthHandler(JsonHandler):
         self.write(encode(answer))
 
 
-class LivenessHandler(JsonHandler):
+class LivenessHandler(ProbeHandler):
     """The process answers."""
 
-    needs_key = False
+    answer = Liveness
+    statuses = (200,)
 
     async def respond(self, *groups: str) -> None:
         """Always the same."""
         self.write(encode(Liveness()))
 
 
-class ReadinessHandler(JsonHandler):
+class ReadinessHandler(ProbeHandler):
     """Whether requests can be sent here, and who answers them, as fixed at boot."""
 
-    needs_key = False
+    answer = Readiness
 
     async def respond(self, *groups: str) -> None:
         """The engine is not asked for more than its state."""

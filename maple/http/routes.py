@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator
-from typing import cast
 
-from maple_protocols.adapter import Adapter, GenerationAdapter, StoredAdapter
+from maple_protocols.kinds import Served
 
 from maple.errors import MapleError
 from maple.http.application import Route
@@ -50,13 +49,16 @@ FIXED = (
     Route(pattern="/v1/sessions/([^/]+)", handler=SessionDeleteHandler),
 )
 
+TAKEN = (*(route.pattern for route in FIXED), "/", "/openapi.json", "/docs(/.*)?", "/ui(/.*)?")
+"""The paths that no protocol may have."""
+
 
 def routes(services: Services) -> tuple[Route, ...]:
     """The server's own routes, then those of the protocols in their order, then the pages."""
     description = {INDEX: Page(content=b"", media_type=JSON_TYPE)}
     table = (
         *FIXED,
-        *(route for adapter in services.adapters for route in _protocol_routes(adapter)),
+        *(route for served in services.protocols for route in _protocol_routes(served)),
         Route(
             pattern="/openapi.json",
             handler=PageHandler,
@@ -75,15 +77,14 @@ def _chat_page() -> Iterator[Route]:
     yield from page_routes("/ui", PACKAGE / "ui", "The chat page")
 
 
-def _protocol_routes(adapter: Adapter) -> Iterator[Route]:
-    if hasattr(adapter, "structure"):
-        path = cast("GenerationAdapter", adapter).path
-        yield Route(pattern=path, handler=GenerateHandler, options={"adapter": adapter})
-        return
-    if hasattr(adapter, "items_path"):
-        stored = cast("StoredAdapter", adapter)
-        yield Route(pattern=stored.path, handler=StoredHandler, options={"adapter": stored})
-        yield Route(pattern=stored.items_path, handler=StoredItemsHandler, options={"adapter": stored})
-        return
-    for path in adapter.paths:
-        yield Route(pattern=path, handler=ListingHandler, options={"adapter": adapter})
+def _protocol_routes(served: Served) -> Iterator[Route]:
+    if served.generation is not None:
+        options = {"adapter": served.generation, "keeping": served.keeping}
+        yield Route(pattern=served.generation.path, handler=GenerateHandler, options=options)
+    if served.keeping is not None:
+        stored = {"adapter": served.keeping}
+        yield Route(pattern=served.keeping.stored_path, handler=StoredHandler, options=stored)
+        yield Route(pattern=served.keeping.items_path, handler=StoredItemsHandler, options=stored)
+    if served.listing is not None:
+        for path in served.listing.paths:
+            yield Route(pattern=path, handler=ListingHandler, options={"adapter": served.listing})

@@ -7,7 +7,8 @@ import pathlib
 from typing import cast
 
 import attrs
-from maple_protocols.adapter import Adapter, ApiLevel, Policy, ServedModel, StrictFields
+from maple_protocols.adapter import ApiLevel, Policy, ServedModel, StrictFields
+from maple_protocols.kinds import Served
 
 from maple.http.keys import Keyring
 from maple.observe.metrics import Metrics
@@ -105,7 +106,7 @@ class Services:
 
     settings: HttpSettings
     turns: Turns
-    adapters: tuple[Adapter, ...]
+    protocols: tuple[Served, ...]
     keyring: Keyring
     metrics: Metrics
     version: str

@@ -6,9 +6,21 @@ import re
 from typing import Literal
 
 import attrs
+from maple_protocols.adapter import Policy
 from maple_protocols.errors import InvalidField
 from maple_protocols.json import parse_body
+from maple_protocols.rules import Schema
 
+from maple.engine.api import (
+    SessionLoaded,
+    SessionManifest,
+    SessionMismatch,
+    SessionsFull,
+    SessionTampered,
+    SessionUnknown,
+)
+from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
+from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.errors import NotConfigured
 from maple.http.generate import check_engine
@@ -29,6 +41,17 @@ class SessionDeleted:
 class SessionHandler(JsonHandler):
     """What all session routes have in common."""
 
+    @classmethod
+    def describe(cls, summary: str, answer: type, *refusals: type[Exception]) -> Operation:
+        """One operation on a session. ``refusals`` are those beyond what all of them have."""
+        return Operation(
+            summary=summary,
+            tag="Sessions",
+            answers={200: json_of(answer)},
+            refusals=(InvalidField, SessionUnknown, NotConfigured, *refusals),
+            parameter={"type": "string", "pattern": f"^{SESSION_ID.pattern}$"},
+        )
+
     def check(self, *groups: str) -> None:
         """The id first, then the setting."""
         if not SESSION_ID.fullmatch(groups[0]):
@@ -45,6 +68,21 @@ class SessionActionHandler(SessionHandler):
     """POST …/save and …/load: a body is not needed, but if there is one it must be JSON."""
 
     methods = ("POST",)
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """POST, to save or to load by the route."""
+        saves = route.pattern.endswith("/save")
+        files = (SessionsFull,) if saves else (SessionMismatch, SessionTampered, SessionsFull)
+        operation = cls.describe(
+            "Save a live session." if saves else "Load a saved session.",
+            SessionManifest if saves else SessionLoaded,
+            *BODY,
+            *ENGINE,
+            *files,
+        )
+        request: Schema = {"type": "object", "description": "Not needed, and not looked at."}
+        return {"post": attrs.evolve(operation, request=request, request_required=False)}
 
     def check(self, *groups: str) -> None:
         """These two need the engine, too."""
@@ -65,6 +103,11 @@ class SessionActionHandler(SessionHandler):
 class SessionManifestHandler(SessionHandler):
     """GET …/manifest."""
 
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET."""
+        return {"get": cls.describe("The last save of a session.", SessionManifest, SessionTampered)}
+
     async def respond(self, *groups: str) -> None:
         """The last save."""
         manifest = await self.services.turns.engine.session_manifest(self.owner, groups[0])
@@ -75,6 +118,11 @@ class SessionDeleteHandler(SessionHandler):
     """DELETE."""
 
     methods = ("DELETE",)
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """DELETE."""
+        return {"delete": cls.describe("Delete a session.", SessionDeleted)}
 
     async def respond(self, *groups: str) -> None:
         """Live and saved state go."""

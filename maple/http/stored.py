@@ -6,34 +6,39 @@ import asyncio
 import re
 from typing import cast
 
+import attrs
 from maple_protocols.adapter import (
     Done,
-    GenerationAdapter,
     Identity,
     KeepingAdapter,
-    StoredAdapter,
+    Policy,
     TurnEvent,
 )
 from maple_protocols.ask import Ask
+from maple_protocols.errors import InvalidField
 
+from maple.http.api_operation import Operation, Operations, Refusals, json_of
+from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.errors import NotConfigured, ResponseUnknown
 from maple.http.wire import encode_json
-from maple.responses_store import ResponseStore
+from maple.responses_store import ResponseStore, StoreBroken, StoreFull
 
 STORE_VARIABLE = "MAPLE_RESPONSE_STORE"
+KEEPING: Refusals = (ResponseUnknown, NotConfigured, StoreFull, StoreBroken)
+"""What a request whose answer can be kept may run into, beyond the usual."""
 
 
-async def continued(ask: Ask, adapter: GenerationAdapter, store: ResponseStore | None, owner: str) -> Ask:
+async def continued(ask: Ask, adapter: KeepingAdapter | None, store: ResponseStore | None, owner: str) -> Ask:
     """``ask``, with the answer that it goes on from in front. Raises ResponseUnknown or NotConfigured."""
-    if ask.follows is None:
+    if ask.follows is None or adapter is None:
         return ask
     if store is None:
         raise NotConfigured(STORE_VARIABLE)
     earlier = await store.get(owner, ask.follows)
     if earlier is None:
         raise ResponseUnknown(param="previous_response_id")
-    return await asyncio.to_thread(cast("KeepingAdapter", adapter).continued, ask, earlier)
+    return await asyncio.to_thread(adapter.continued, ask, earlier)
 
 
 class Recorder:
@@ -43,7 +48,7 @@ class Recorder:
         self,
         ask: Ask,
         identity: Identity,
-        adapter: GenerationAdapter,
+        adapter: KeepingAdapter | None,
         *,
         store: ResponseStore | None,
         owner: str,
@@ -51,14 +56,14 @@ class Recorder:
         if ask.keep and store is None:
             raise NotConfigured(STORE_VARIABLE)
         self._ask = ask
-        self._adapter = cast("KeepingAdapter", adapter)
-        self._fold = adapter.fold(ask, identity) if ask.keep else None
+        self._adapter = adapter
+        self._fold = adapter.fold(ask, identity) if adapter is not None and ask.keep else None
         self._store = store
         self._owner = owner
 
     async def event(self, event: TurnEvent) -> None:
         """Take the next event; the last is when the answer is stored. Raises StoreFull or StoreBroken."""
-        if self._fold is None or self._store is None:
+        if self._adapter is None or self._fold is None or self._store is None:
             return
         self._fold.event(event)
         if isinstance(event, Done):
@@ -78,7 +83,7 @@ def query_of(handler: JsonHandler) -> dict[str, object]:
 class _StoredHandler(JsonHandler):
     """What the routes of kept answers have in common."""
 
-    def initialize(self, route: str, adapter: StoredAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+    def initialize(self, route: str, adapter: KeepingAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
         """Called by Tornado with the route's options."""
         super().initialize(route)
         self.adapter = adapter
@@ -99,6 +104,27 @@ class StoredHandler(_StoredHandler):
 
     methods = ("GET", "HEAD", "DELETE")
 
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """Both methods."""
+        adapter: KeepingAdapter = route.options["adapter"]
+        refusals: Refusals = (ResponseUnknown, NotConfigured, StoreBroken)
+        shown = Operation(
+            summary="A stored response.",
+            tag="Stored responses",
+            answers={200: json_of(adapter.answers[route.pattern])},
+            refusals=(InvalidField, *refusals),
+            query=adapter.stored_query,
+        )
+        deleted = attrs.evolve(
+            shown,
+            summary="Forget a stored response.",
+            answers={200: json_of(adapter.answers["deleted"])},
+            refusals=refusals,
+            query=None,
+        )
+        return {"get": shown, "delete": deleted}
+
     async def respond(self, *groups: str) -> None:
         """The answer as it was, or that it is gone."""
         wanted = groups[0]
@@ -110,11 +136,24 @@ class StoredHandler(_StoredHandler):
         kept = await self.store.get(self.owner, wanted)
         if kept is None:
             raise ResponseUnknown
-        self.write(encode_json(self.adapter.answer(kept, query_of(self))))
+        self.write(encode_json(self.adapter.stored(kept, query_of(self))))
 
 
 class StoredItemsHandler(_StoredHandler):
     """GET a page of what came before a kept answer."""
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """GET, with the page's query."""
+        adapter: KeepingAdapter = route.options["adapter"]
+        page = Operation(
+            summary="What came before a stored response.",
+            tag="Stored responses",
+            answers={200: json_of(adapter.answers[route.pattern])},
+            refusals=(InvalidField, ResponseUnknown, NotConfigured, StoreBroken),
+            query=adapter.items_query,
+        )
+        return {"get": page}
 
     async def respond(self, *groups: str) -> None:
         """As the query wants it."""

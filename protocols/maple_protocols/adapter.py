@@ -2,9 +2,8 @@
 
 Adapters are stateless and shared; encoders and folds belong to one turn. No I/O, no threads.
 
-An adapter may have ``answers``, a mapping to the tables (see ``schema.answer_schema``) of what it sends:
-under "whole" and "event" if it generates, under its path patterns otherwise. The API's description shows
-them.
+There are three kinds, and an adapter is of the one whose members it has; ``registry`` checks that it has them
+all, so that nothing else need ask (see ``kinds``). None of them needs a base class.
 """
 
 from __future__ import annotations
@@ -150,9 +149,12 @@ class Fold(Protocol):
 
 
 class GenerationAdapter(Protocol):
-    """A protocol that generates: one POST route."""
+    """A protocol that generates: one POST route.
 
-    name: ClassVar[str]
+    ``answers`` are the tables (see ``schema.answer_schema``) of what it sends, under "whole" and "event"; what
+    is not listed is described as some object.
+    """
+
     path: ClassVar[str]
     prompt_param: ClassVar[str]
     """The field that a too long prompt is blamed on."""
@@ -160,6 +162,7 @@ class GenerationAdapter(Protocol):
     """The body's field table, an attrs class (see ``rules``); the API's description is made from it."""
     closed: ClassVar[bool]
     """Whether the protocol refuses unknown top-level fields by itself (see ``Policy.refuses_unknown``)."""
+    answers: ClassVar[Mapping[str, type]]
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the contract's field order. Raises RequestError."""
@@ -177,11 +180,11 @@ class GenerationAdapter(Protocol):
 class ListingAdapter(Protocol):
     """A protocol that tells about the served model: GET routes.
 
-    ``paths`` are Tornado patterns with one group at most.
+    ``paths`` are Tornado patterns with one group at most; ``answers`` are the tables of what each one sends.
     """
 
-    name: ClassVar[str]
     paths: ClassVar[tuple[str, ...]]
+    answers: ClassVar[Mapping[str, type]]
 
     def answer(self, served: ServedModel, wanted: str | None) -> JsonObject:
         """``wanted`` is the pattern's group, decoded. Raises RequestError."""
@@ -202,7 +205,18 @@ class Kept:
 
 
 class KeepingAdapter(GenerationAdapter, Protocol):
-    """A generation protocol that sets ``Ask.keep`` and ``Ask.follows``: its answers can be kept."""
+    """A generation protocol whose answers can be kept: it sets ``Ask.keep`` and ``Ask.follows``.
+
+    What was kept is shown to the key that asked for it. ``stored_path`` is answered to GET and DELETE,
+    ``items_path`` to GET; both are Tornado patterns with one group, the id. ``answers`` has their tables too,
+    and one under "deleted".
+    """
+
+    stored_path: ClassVar[str]
+    items_path: ClassVar[str]
+    stored_query: ClassVar[type]
+    items_query: ClassVar[type]
+    """The field tables of the two GETs' queries, whose values are strings or integers."""
 
     def continued(self, ask: Ask, earlier: Kept) -> Ask:
         """``ask`` with an earlier answer, and all that came before that, in front of its own input."""
@@ -212,22 +226,7 @@ class KeepingAdapter(GenerationAdapter, Protocol):
         """What is worth keeping of an answer; ``body`` is the fold's."""
         ...
 
-
-class StoredAdapter(Protocol):
-    """A protocol that shows what was kept, to the key that asked for it.
-
-    ``path`` is answered to GET and DELETE, ``items_path`` to GET; both are Tornado patterns with one group,
-    the id.
-    """
-
-    name: ClassVar[str]
-    path: ClassVar[str]
-    items_path: ClassVar[str]
-    query: ClassVar[type]
-    items_query: ClassVar[type]
-    """The field tables of the two GETs' queries, whose values are strings or integers."""
-
-    def answer(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
+    def stored(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
         """The answer to GET. Raises RequestError for a wrong query."""
         ...
 
@@ -238,6 +237,3 @@ class StoredAdapter(Protocol):
     def page(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
         """One page of what came before the answer. Raises RequestError for a wrong query."""
         ...
-
-
-Adapter = GenerationAdapter | ListingAdapter | StoredAdapter

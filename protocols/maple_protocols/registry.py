@@ -5,12 +5,13 @@ An entry point names an adapter class without arguments; a distribution that dec
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from importlib import metadata
-from typing import cast
 
 import attrs
 
-from maple_protocols.adapter import Adapter
+from maple_protocols.kinds import Served, Unfit, served
 
 GROUP = "maple.protocols"
 
@@ -43,27 +44,25 @@ class BrokenProtocol(ProtocolError):
 
 
 @attrs.define(eq=False)
-class UnknownProtocol(ProtocolError):
-    """No distribution declares a protocol of that name."""
+class UnfitProtocol(ProtocolError):
+    """A protocol's adapter lacks something, or its path is another's. ``words`` say what."""
 
     name: str
-    known: tuple[str, ...]
+    distribution: str
+    reference: str
+    words: str
 
     def __str__(self) -> str:
-        return f"there is no protocol {self.name!r}; known are {', '.join(self.known)}"
+        return f"the protocol {self.name!r} of {self.distribution} ({self.reference}) {self.words}"
 
 
-def adapters() -> tuple[Adapter, ...]:
-    """One adapter of every declared protocol, by name. Raises DuplicateProtocol or BrokenProtocol."""
-    return tuple(_load(entry) for _, entry in sorted(_declared().items()))
+def protocols(taken: Iterable[str] = ()) -> tuple[Served, ...]:
+    """One checked adapter of every declared protocol, by name. Raises ProtocolError.
 
-
-def find(name: str) -> Adapter:
-    """The adapter of that name; nothing else is imported. Raises a ProtocolError."""
-    declared = _declared()
-    if name not in declared:
-        raise UnknownProtocol(name, tuple(sorted(declared)))
-    return _load(declared[name])
+    ``taken`` are the Tornado patterns of the server's own routes.
+    """
+    owners = dict.fromkeys(taken, "the server itself")
+    return tuple(_load(entry, owners) for _, entry in sorted(_declared().items()))
 
 
 def _declared() -> dict[str, metadata.EntryPoint]:
@@ -79,8 +78,23 @@ def _owner(entry: metadata.EntryPoint) -> str:
     return entry.dist.name if entry.dist else "an unnamed distribution"
 
 
-def _load(entry: metadata.EntryPoint) -> Adapter:
+def _load(entry: metadata.EntryPoint, owners: dict[str, str]) -> Served:
+    """The adapter of an entry point. Its patterns join ``owners``."""
     try:
-        return cast("Adapter", entry.load()())
+        adapter = entry.load()()
     except Exception as error:
         raise BrokenProtocol(entry.name, _owner(entry), entry.value) from error
+    try:
+        found = served(adapter)
+        for pattern in found.patterns:
+            _check_free(pattern, owners)
+    except Unfit as unfit:
+        raise UnfitProtocol(entry.name, _owner(entry), entry.value, unfit.words) from None
+    owners |= dict.fromkeys(found.patterns, f"the protocol {entry.name!r} of {_owner(entry)}")
+    return found
+
+
+def _check_free(pattern: str, owners: Mapping[str, str]) -> None:
+    for other, owner in owners.items():
+        if pattern == other or re.fullmatch(other, pattern):
+            raise Unfit(f"has the path {pattern}, which {owner} serves already")

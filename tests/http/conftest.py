@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 from maple_plugins.registry import reasoning_parser, tool_parser
-from maple_protocols.adapter import Adapter
+from maple_protocols.kinds import served
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.models import ModelsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
-from maple_protocols.openai.responses_kept import StoredResponsesAdapter
 from maple_testing.guard import HANG_GUARD
 
 from maple.app import open_store, turn_defaults
@@ -267,12 +266,11 @@ def prompt_encoder(golden_folder: pathlib.Path) -> PromptEncoder:
 
 
 Serve = Callable[..., LiveServer]
-ADAPTERS: tuple[type[Adapter], ...] = (
+ADAPTERS: tuple[type, ...] = (
     ChatAdapter,
     CompletionsAdapter,
     ModelsAdapter,
     ResponsesAdapter,
-    StoredResponsesAdapter,
 )
 
 
@@ -286,7 +284,7 @@ def serve(prompt_encoder: PromptEncoder, golden_folder: pathlib.Path) -> Iterato
             limits: Limits | None = None,
             queue: QueueLimits | None = None,
             loaded: bool = True,
-            adapters: tuple[Adapter, ...] = (),
+            adapters: tuple[object, ...] = (),
             tracing: Tracing | None = None,
             **settings: Any,
         ) -> LiveServer:
@@ -320,7 +318,7 @@ def _services(
     folder: pathlib.Path,
     limits: Limits,
     queue: QueueLimits,
-    adapters: tuple[Adapter, ...],
+    adapters: tuple[object, ...],
 ) -> Services:
     engine = ScriptedEngine(recordings, served=scripted_served(folder), limits=queue)
     parsers = ParserPair(
@@ -329,7 +327,7 @@ def _services(
     return Services(
         settings=HttpSettings.of(settings),
         turns=Turns(engine, parsers, turn_defaults(settings)),
-        adapters=adapters,
+        protocols=tuple(map(served, adapters)),
         keyring=Keyring.open(settings.api_key, settings.api_key_file),
         metrics=Metrics(engine, version="1.2.3"),
         version="1.2.3",

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import hashlib
 import pathlib
+import re
 from collections.abc import Callable
 
 import pytest
 from maple_protocols import registry
 
+GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "writing-a-protocol.md"
+(SAMPLE,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
 Install = Callable[[str, dict[str, str]], pathlib.Path]
 
 
@@ -34,23 +38,72 @@ BUILT_IN = {
 def test_every_declared_protocol_is_made(install: Install) -> None:
     """All distributions of the group count, in the order of their names."""
     root = install("maple-server", BUILT_IN)
-    install("echo", {"echo": "echo_protocol:Echo"})
-    (root / "echo_protocol.py").write_text("class Echo:\n    name = 'echo'\n")
-    assert [adapter.name for adapter in registry.adapters()] == ["chat", "echo", "models"]
+    install("acme", {"generate": "acme_whole:GenerateAdapter"})
+    (root / "acme_whole.py").write_text(SAMPLE)
+    patterns = [found.patterns for found in registry.protocols()]
+    assert patterns == [("/v1/chat/completions",), ("/generate",), ("/v1/models", "/v1/models/(.+)")]
 
 
-def test_one_is_found_by_name_without_importing_the_others(install: Install) -> None:
-    """Only the one asked for is imported."""
-    install("maple-server", BUILT_IN)
-    install("broken", {"broken": "no_such_module:Nothing"})
-    assert registry.find("chat").name == "chat"
+def test_every_protocol_that_comes_along_is_whole() -> None:
+    """The real entry points, beside the server's own paths."""
+    from maple.http.routes import TAKEN
+
+    assert len(registry.protocols(TAKEN)) >= 4
 
 
-def test_an_unknown_name_lists_the_known_ones(install: Install) -> None:
-    """The refusal tells what could have been meant."""
-    install("maple-server", BUILT_IN)
-    with pytest.raises(registry.UnknownProtocol, match=r"no protocol 'chta'; known are chat, models"):
-        registry.find("chta")
+MEMBERS = ("path", "prompt_param", "request", "closed", "structure", "encoder", "fold")
+
+
+def without(name: str) -> str:
+    """The guide's adapter without one of its members."""
+    return f"{SAMPLE}\n\ndel GenerateAdapter.{name}\n"
+
+
+def having(name: str, value: str) -> str:
+    """The guide's adapter with another member."""
+    return f"{SAMPLE}\n\nGenerateAdapter.{name} = {value}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        *((without(name), f"lacks {name}, which a GenerationAdapter has") for name in MEMBERS),
+        (having("path", "None"), "has a path that is not a path that begins with /"),
+        (having("path", "'generate'"), "has a path that is not a path that begins with /"),
+        (having("closed", "'no'"), "has a closed that is not True or False"),
+        (having("prompt_param", "b'text'"), "has a prompt_param that is not a string"),
+        (having("request", "dict"), "has a request that is not an attrs class"),
+        (having("answers", "{'whole': dict}"), "has a answers that is not a mapping to attrs classes"),
+        (having("structure", "'no'"), "has a structure that cannot be called"),
+        (having("fold", "lambda self, ask: None"), r"has a fold that does not take \(ask, identity\)"),
+        (having("__doc__", "None"), "has no docstring"),
+        (having("kept", "lambda self, ask, body: None"), "lacks stored_path, which a KeepingAdapter has"),
+        (having("path", "'/v1/models'"), "has the path /v1/models, which the protocol 'a' of maple-server"),
+        (
+            having("path", "'/v1/models/x'"),
+            "has the path /v1/models/x, which the protocol 'a' of maple-server",
+        ),
+        (having("path", "'/health'"), "has the path /health, which the server itself serves already"),
+        (having("path", "'/ui'"), "has the path /ui, which the server itself serves already"),
+        ("class GenerateAdapter:\n    'Nothing.'\n", "lacks path, which a GenerationAdapter has"),
+        (
+            "class GenerateAdapter:\n    'A list.'\n    paths = ('/list',)\n",
+            "lacks answer, which a ListingAdapter has",
+        ),
+    ],
+)
+def test_an_incomplete_protocol_is_one_line(install: Install, source: str, words: str) -> None:
+    """It names distribution, entry point and what is amiss; nothing is served by halves."""
+    from maple.http.routes import TAKEN
+
+    module = f"acme_{hashlib.sha256(source.encode()).hexdigest()}"
+    install("maple-server", {"a": BUILT_IN["models"]})
+    (install("acme", {"generate": f"{module}:GenerateAdapter"}) / f"{module}.py").write_text(source)
+    whole = rf"the protocol 'generate' of acme \({module}:GenerateAdapter\) {words}[^\n]*"
+    with pytest.raises(registry.UnfitProtocol) as caught:
+        registry.protocols(TAKEN)
+    assert re.fullmatch(whole, str(caught.value))
+    assert caught.value.__cause__ is None  # no traceback: the line is the whole story
 
 
 def test_two_distributions_of_one_name_are_both_named(install: Install) -> None:
@@ -58,7 +111,7 @@ def test_two_distributions_of_one_name_are_both_named(install: Install) -> None:
     install("maple-server", BUILT_IN)
     install("acme", {"chat": "acme:Chat"})
     with pytest.raises(registry.DuplicateProtocol, match="'chat' is declared by acme and by maple-server"):
-        registry.adapters()
+        registry.protocols()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +131,7 @@ def test_a_broken_protocol_stops_with_its_own_traceback(
     with pytest.raises(
         registry.BrokenProtocol, match=f"'made' of acme cannot be loaded from {module}:Made"
     ) as caught:
-        registry.adapters()
+        registry.protocols()
     assert isinstance(caught.value.__cause__, cause)
 
 
@@ -88,4 +141,4 @@ def test_an_entry_without_a_distribution_still_has_an_owner() -> None:
 
     entry = EntryPoint(name="x", value="no_such_module:X", group=registry.GROUP)
     with pytest.raises(registry.BrokenProtocol, match="an unnamed distribution"):
-        registry._load(entry)
+        registry._load(entry, {})

@@ -15,7 +15,7 @@ from maple_protocols.ask import Ask, CalledTool, Conversation, Message
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai.responses import ResponsesAdapter
 from maple_protocols.openai.responses_items import Items, conversation
-from maple_protocols.openai.responses_kept import StoredResponsesAdapter, wire_items
+from maple_protocols.openai.responses_kept import wire_items
 
 KEY = "0123456789abcdef" * 2
 NEXT = "fedcba9876543210" * 2
@@ -184,7 +184,7 @@ def numbers(page: dict[str, Any]) -> list[int]:
 
 def test_the_items_come_in_pages_from_the_last_on() -> None:
     """Twenty, in reverse order, unless the query wants it otherwise; ``after`` goes on."""
-    stored, kept = StoredResponsesAdapter(), long_kept()
+    stored, kept = ResponsesAdapter(), long_kept()
     first: Any = stored.page(kept, {})
     assert (first["object"], first["has_more"], numbers(first)) == ("list", True, [*range(24, 4, -1)])
     assert (first["first_id"], first["last_id"]) == (first["data"][0]["id"], first["data"][-1]["id"])
@@ -196,7 +196,7 @@ def test_the_items_come_in_pages_from_the_last_on() -> None:
 
 def test_the_query_says_order_and_limit() -> None:
     """A page that ends exactly at the end has no more after it."""
-    stored, kept = StoredResponsesAdapter(), long_kept()
+    stored, kept = ResponsesAdapter(), long_kept()
     assert numbers(stored.page(kept, {"order": "asc", "limit": 3})) == [0, 1, 2]
     assert stored.page(kept, {"limit": 25})["has_more"] is False
 
@@ -214,14 +214,14 @@ def test_the_query_says_order_and_limit() -> None:
 def test_a_query_that_makes_no_sense_is_refused_by_name(query: dict[str, object], param: str) -> None:
     """400 invalid_parameter."""
     with pytest.raises(InvalidField) as caught:
-        StoredResponsesAdapter().page(long_kept(), query)
+        ResponsesAdapter().page(long_kept(), query)
     assert (caught.value.param, caught.value.code) == (param, "invalid_parameter")
 
 
 def test_showing_and_deleting() -> None:
     """The response as it was; the id and that it is gone."""
-    stored, kept = StoredResponsesAdapter(), long_kept()
-    assert stored.answer(kept, {}) == stored.answer(kept, {"stream": "false"}) == kept.body
+    stored, kept = ResponsesAdapter(), long_kept()
+    assert stored.stored(kept, {}) == stored.stored(kept, {"stream": "false"}) == kept.body
     with pytest.raises(InvalidField, match="stream must be false"):
-        stored.answer(kept, {"stream": "true"})
+        stored.stored(kept, {"stream": "true"})
     assert stored.deleted("resp_x") == {"id": "resp_x", "object": "response", "deleted": True}

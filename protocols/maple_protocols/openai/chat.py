@@ -15,7 +15,6 @@ from maple_protocols.openai.described import ChatCompletion, ChatCompletionChunk
 class ChatAdapter:
     """OpenAI's chat completions, with ``reasoning_content`` beside the content."""
 
-    name: ClassVar[str] = "chat"
     path: ClassVar[str] = "/v1/chat/completions"
     prompt_param: ClassVar[str] = "messages"
     request: ClassVar[type] = ChatRequest

@@ -178,7 +178,6 @@ def _raw_text(event: TurnEvent) -> str:
 class CompletionsAdapter:
     """OpenAI's legacy completions."""
 
-    name: ClassVar[str] = "completions"
     path: ClassVar[str] = "/v1/completions"
     prompt_param: ClassVar[str] = "prompt"
     request: ClassVar[type] = CompletionRequest

@@ -21,7 +21,6 @@ def names_model(word: str, served: str) -> bool:
 class ModelsAdapter:
     """OpenAI's model listing. Another id gets the same card, or a 404 where the server is strict."""
 
-    name: ClassVar[str] = "models"
     paths: ClassVar[tuple[str, ...]] = ("/v1/models", "/v1/models/(.+)")
     answers: ClassVar[Mapping[str, type]] = {"/v1/models": ModelList, "/v1/models/(.+)": ModelCard}
 

@@ -1,4 +1,4 @@
-"""POST /v1/responses."""
+"""/v1/responses: the making of one, and what became of those that were kept."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from typing import ClassVar
 
 from maple_protocols.adapter import Encoder, Fold, Identity, JsonObject, Kept, Policy
 from maple_protocols.ask import Ask
-from maple_protocols.openai.described import Response, ResponseEvent
-from maple_protocols.openai.responses_in import ResponsesRequest, continued_ask, responses_ask
-from maple_protocols.openai.responses_kept import keep
+from maple_protocols.openai.described import ItemPage, Response, ResponseDeleted, ResponseEvent
+from maple_protocols.openai.responses_in import CODE, ResponsesRequest, continued_ask, responses_ask
+from maple_protocols.openai.responses_kept import ItemsQuery, StoredQuery, item_page, keep
 from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
+from maple_protocols.strict import structure
 
 
 class ResponsesAdapter:
     """OpenAI's responses for text and function tools."""
 
-    name: ClassVar[str] = "responses"
     path: ClassVar[str] = "/v1/responses"
     prompt_param: ClassVar[str] = "input"
     request: ClassVar[type] = ResponsesRequest
     closed: ClassVar[bool] = True
-    answers: ClassVar[Mapping[str, type]] = {"whole": Response, "event": ResponseEvent}
+    stored_path: ClassVar[str] = f"{path}/([^/]+)"
+    items_path: ClassVar[str] = f"{stored_path}/input_items"
+    stored_query: ClassVar[type] = StoredQuery
+    items_query: ClassVar[type] = ItemsQuery
+    answers: ClassVar[Mapping[str, type]] = {
+        "whole": Response,
+        "event": ResponseEvent,
+        "deleted": ResponseDeleted,
+        stored_path: Response,
+        items_path: ItemPage,
+    }
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the field order of ResponsesRequest. Raises RequestError."""
@@ -42,3 +52,16 @@ class ResponsesAdapter:
     def kept(self, ask: Ask, body: JsonObject) -> Kept:
         """The response, and its input as items that have ids."""
         return keep(ask, body)
+
+    def stored(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
+        """The response as it was."""
+        structure(StoredQuery, query, refuse_unknown=False, code=CODE)
+        return kept.body
+
+    def deleted(self, wanted: str) -> JsonObject:
+        """The id, and that it is gone."""
+        return {"id": wanted, "object": "response", "deleted": True}
+
+    def page(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
+        """A list in OpenAI's shape; the last item comes first unless the order is asc."""
+        return item_page(kept, structure(ItemsQuery, query, refuse_unknown=False, code=CODE))

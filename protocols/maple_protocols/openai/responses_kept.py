@@ -1,17 +1,16 @@
-"""Stored responses: their input as items again, and the routes that show and delete them."""
+"""Stored responses: their input as items again, and pages of it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Literal, cast
 
 import attrs
 
 from maple_protocols.adapter import JsonObject, Kept
 from maple_protocols.ask import Ask
 from maple_protocols.errors import InvalidField
-from maple_protocols.openai.described import ItemPage, Response
 from maple_protocols.openai.messages import EarlierCall
 from maple_protocols.openai.responses_items import (
     AssistantItem,
@@ -22,7 +21,6 @@ from maple_protocols.openai.responses_items import (
     ToolItem,
 )
 from maple_protocols.rules import Doc, Range
-from maple_protocols.strict import structure
 
 CODE = "invalid_parameter"
 PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
@@ -114,38 +112,18 @@ class ItemsQuery:
     after: Annotated[str | None, Doc("The id of the item that the page begins after.")] = None
 
 
-class StoredResponsesAdapter:
-    """What became of responses with ``store: true``."""
-
-    name: ClassVar[str] = "stored_responses"
-    path: ClassVar[str] = "/v1/responses/([^/]+)"
-    items_path: ClassVar[str] = "/v1/responses/([^/]+)/input_items"
-    query: ClassVar[type] = StoredQuery
-    items_query: ClassVar[type] = ItemsQuery
-    answers: ClassVar[Mapping[str, type]] = {path: Response, items_path: ItemPage}
-
-    def answer(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
-        """The response as it was."""
-        structure(StoredQuery, query, refuse_unknown=False, code=CODE)
-        return kept.body
-
-    def deleted(self, wanted: str) -> JsonObject:
-        """The id, and that it is gone."""
-        return {"id": wanted, "object": "response", "deleted": True}
-
-    def page(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
-        """A list in OpenAI's shape; the last item comes first unless the order is asc."""
-        wish = structure(ItemsQuery, query, refuse_unknown=False, code=CODE)
-        items = kept.items if wish.order == "asc" else kept.items[::-1]
-        begin = _place_after(items, wish.after)
-        shown = items[begin : begin + wish.limit]
-        return {
-            "object": "list",
-            "data": list(shown),
-            "first_id": shown[0]["id"] if shown else None,
-            "last_id": shown[-1]["id"] if shown else None,
-            "has_more": begin + wish.limit < len(items),
-        }
+def item_page(kept: Kept, wish: ItemsQuery) -> JsonObject:
+    """The page that a query asks for. Raises InvalidField."""
+    items = kept.items if wish.order == "asc" else kept.items[::-1]
+    begin = _place_after(items, wish.after)
+    shown = items[begin : begin + wish.limit]
+    return {
+        "object": "list",
+        "data": list(shown),
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": begin + wish.limit < len(items),
+    }
 
 
 def _place_after(items: tuple[JsonObject, ...], after: str | None) -> int:
