@@ -15,12 +15,12 @@ import numpy.typing
 import tokenizers
 from tokenizers import decoders
 
-__all__ = ["Detokenizer", "TokenBytes"]
+__all__ = ["Detokenizer", "TokenBytes", "byte_of_character"]
 
 
 @functools.cache
-def _byte_of_character() -> dict[str, int]:
-    """The byte-level alphabet: printable Latin-1 stands for itself, the other bytes for U+0100 and up."""
+def byte_of_character() -> dict[str, int]:
+    """The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other bytes for U+0100 and up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
@@ -53,7 +53,7 @@ class TokenBytes:
 
     def _look_up(self, token_id: int) -> bytes:
         token = self._tokenizer.id_to_token(token_id) or ""
-        alphabet = _byte_of_character()
+        alphabet = byte_of_character()
         if all(character in alphabet for character in token):
             return bytes(alphabet[character] for character in token)
         return token.encode()

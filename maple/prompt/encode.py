@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 import structlog
 from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
+from tokenizers import Tokenizer
 
 from maple.engine.api import ConversationEnd, PromptTooLong
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
 from maple.prompt.template import ChatTemplate, TemplateFailed
-from maple.prompt.text_tokenizer import TextTokenizer
 from maple.prompt.token_bound import SHRINKAGE, TokenBound
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class PromptEncoder:
         self._template = ChatTemplate(template_source(folder, config))
         self._special_tokens = dict(special_tokens(config))
         self._control = ControlText(self._tokenizer.get_added_tokens_decoder(), self._template.words)
-        self._text = TextTokenizer(self._tokenizer)
+        self._text = _without_added_tokens(self._tokenizer)
         self._vocabulary = max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         self._bound = TokenBound(self._tokenizer)
 
@@ -70,10 +70,6 @@ class PromptEncoder:
     def template_variables(self) -> frozenset[str]:
         """The names that the template itself reads, beyond messages, tools and add_generation_prompt."""
         return self._template.variables - _GIVEN - self._special_tokens.keys()
-
-    def warm(self) -> None:
-        """Make the first prompts as quick as later ones; takes tenths of a second, and nothing depends on it."""
-        self._text.learn_vocabulary()
 
     def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """Render and tokenise.
@@ -139,10 +135,14 @@ class PromptEncoder:
 
     def _text_ids(self, text: str) -> list[int]:
         """Ids of ``text`` as text, even where the vocabulary could spell a control token from its letters."""
-        ids = self._text.ids(text)
+        ids = self._spell(text)
         if self._control.ids.isdisjoint(ids):
             return ids
-        return [number for character in text for number in self._text.ids(character)]
+        return [number for character in text for number in self._spell(character)]
+
+    def _spell(self, text: str) -> list[int]:
+        ids: list[int] = self._text.encode(text, add_special_tokens=False).ids
+        return ids
 
 
 class PromptPool:
@@ -151,7 +151,6 @@ class PromptPool:
     def __init__(self, encoder: PromptEncoder) -> None:
         self.encoder = encoder
         self._threads = concurrent.futures.ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="maple-prompt")
-        self._threads.submit(encoder.warm).add_done_callback(_note_failure)
 
     async def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """As PromptEncoder.encode, in the pool."""
@@ -167,9 +166,11 @@ class PromptPool:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _note_failure(warming: concurrent.futures.Future[None]) -> None:
-    if not warming.cancelled() and (error := warming.exception()):
-        log.error("prompt.warming_failed", exc_info=error)
+def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """The same vocabulary and stages, to which a control string is text like any other."""
+    plain = Tokenizer(tokenizer.model)
+    plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    return plain
 
 
 def _template_message(message: Message, control: ControlText) -> dict[str, object]:

@@ -1,4 +1,8 @@
-"""How few ids a text can possibly become: refuses hopeless prompts without tokenising them."""
+"""How few ids a text can possibly become: refuses hopeless prompts without tokenising them.
+
+Bytes over the longest token would not do: Maple has one of 128 spaces, and 8 MB of digits that it lets through
+keep a tokenizer busy for 20 seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import unicodedata
 from collections.abc import Iterator
 
 from tokenizers import Tokenizer, decoders
+
+from maple.engine.detokenize import byte_of_character
 
 SHRINKAGE = 4
 """Normalisation to NFC never makes text this many times shorter."""
@@ -42,7 +48,7 @@ class TokenBound:
 def _longest_tokens(tokenizer: Tokenizer) -> Iterator[tuple[bytes, int]]:
     """Characters of the vocabulary as bytes, each with the bytes of the longest token that has it."""
     byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
-    spelling = _byte_alphabet() if byte_level else {}
+    spelling = byte_of_character() if byte_level else {}
     longest: dict[str, int] = {}
     for token in tokenizer.get_vocab(with_added_tokens=False):
         length = len(token) if byte_level else len(token.encode())
@@ -50,17 +56,6 @@ def _longest_tokens(tokenizer: Tokenizer) -> Iterator[tuple[bytes, int]]:
             if longest.get(character, 0) < length:
                 longest[character] = length
     for character, length in longest.items():
-        yield spelling.get(character, character.encode()), length
+        yield bytes([spelling[character]]) if character in spelling else character.encode(), length
     for added in tokenizer.get_added_tokens_decoder().values():  # these are plain text in every vocabulary
         yield added.content.encode(), len(added.content.encode())
-
-
-def _byte_alphabet() -> dict[str, bytes]:
-    """The characters that spell bytes in byte-level BPE.
-
-    As GPT-2 has it: printable Latin-1 is itself, the other bytes are the characters from U+0100 on.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    named = {chr(byte): bytes([byte]) for byte in printable}
-    return named | {chr(0x100 + place): bytes([byte]) for place, byte in enumerate(others)}
