@@ -16,7 +16,7 @@ from maple_protocols.registry import protocols
 
 from maple import __version__
 from maple.choose_engine import build_engine, model_source
-from maple.configure import Configuration
+from maple.configure import Configuration, cache_folder
 from maple.errors import MapleError
 from maple.http.keys import Keyring
 from maple.http.routes import TAKEN
@@ -155,8 +155,10 @@ def _signals(keyring: Keyring) -> Iterator[asyncio.Event]:
 
 def _warn(configuration: Configuration) -> None:
     settings = configuration.settings
-    for variable in configuration.passed_over:
-        log.warning("settings.service_link_passed_over", variable=variable)
+    for variable, owner in configuration.passed_over.items():
+        log.warning("settings.variable_passed_over", variable=variable, read_by=owner)
+    if cache_folder(settings) is None:
+        log.warning("settings.no_cache_folder", advice="set MAPLE_CACHE_DIR, or every start packs anew")
     if settings.api_key is None and settings.api_key_file is None and not _is_loopback(settings.host):
         log.warning("server.open_to_the_network", host=settings.host, advice="set MAPLE_API_KEY")
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, cast
 
-import platformdirs
-
+from maple.configure import cache_folder
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Engine
 from maple.scripted.engine import ScriptedEngine, scripted_served
@@ -48,7 +47,7 @@ def session_files(settings: Settings) -> SessionFiles | None:
         return None
     from maple.engine.session_files import SessionFiles  # noqa: PLC0415 -- only where a model is wanted
 
-    return SessionFiles(settings.session_dir.expanduser(), max_bytes=settings.session_max_mb << 20)
+    return SessionFiles(settings.session_dir, max_bytes=settings.session_max_mb << 20)
 
 
 def model_loader(settings: Settings) -> Loader:
@@ -127,8 +126,3 @@ def load_options(settings: Settings) -> LoadOptions:
 def model_source(settings: Settings) -> str | pathlib.Path:
     """The embedded model, a folder or a hub id."""
     return DEMO_FOLDER if settings.demo or settings.scripted else settings.model_path
-
-
-def cache_folder(settings: Settings) -> pathlib.Path:
-    """Where packed weights are kept: the settings' folder, or the user's own for caches."""
-    return settings.cache_dir or platformdirs.user_cache_path("maple")

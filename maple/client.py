@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from maple.cli.parsing import CommandFailed, UsageError
+from maple.errors import CommandFailed, UsageError
 
 __all__ = ["Call", "Delta", "Message", "Refused", "Remote", "Unreachable"]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+import platformdirs
 
 from maple.errors import MapleError
 from maple.settings import Settings, Source, Spec, flag_name, specs, variable_name
@@ -47,11 +48,11 @@ class UnknownSetting(MapleError):
 
 @attrs.frozen(kw_only=True)
 class Configuration:
-    """The settings, where each came from, and the variables that were passed over (with a warning to log)."""
+    """The settings, where each came from, and whose the variables are that were passed over (a warning to log)."""
 
     settings: Settings
     sources: Mapping[str, Source]
-    passed_over: tuple[str, ...] = ()
+    passed_over: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def configure(environ: Mapping[str, str], flags: Mapping[str, str]) -> Configuration:
@@ -74,28 +75,40 @@ def configure(environ: Mapping[str, str], flags: Mapping[str, str]) -> Configura
     return Configuration(settings=Settings(**values), sources=sources, passed_over=passed_over)
 
 
-def _variables(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _variables(environ: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
     known = {variable_name(name): name for name, spec in specs().items() if spec.variable}
     found: dict[str, str] = {}
-    passed_over: list[str] = []
+    passed_over: dict[str, str] = {}
     for variable, text in environ.items():
         if not variable.startswith("MAPLE_"):
             continue
-        if _is_service_link(variable, text):
-            passed_over.append(variable)
+        if owner := _other_owner(variable, text):
+            passed_over[variable] = owner
         elif variable in known:
             found[known[variable]] = text
         else:
             near = difflib.get_close_matches(variable, known, n=1, cutoff=0.6)
             raise UnknownSetting(variable, near[0] if near else None)
-    return found, tuple(passed_over)
+    return found, passed_over
 
 
-def _is_service_link(variable: str, text: str) -> bool:
-    """Kubernetes injects such variables beside a service called maple."""
+def _other_owner(variable: str, text: str) -> str:
+    """Who reads such a variable if not a server; empty where nobody is known to."""
     if variable == "MAPLE_PORT":
-        return text.startswith("tcp://")
-    return variable.startswith(("MAPLE_SERVICE_", "MAPLE_PORT_"))
+        return "Kubernetes" if text.startswith("tcp://") else ""
+    if variable.startswith(("MAPLE_SERVICE_", "MAPLE_PORT_")):  # beside a service called maple
+        return "Kubernetes"
+    return "clients" if variable.endswith(("_BASE_URL", "_API_BASE", "_ENDPOINT")) else ""
+
+
+def cache_folder(settings: Settings) -> pathlib.Path | None:
+    """Where packed weights are kept: the settings' folder, or the user's own for caches; None without a home."""
+    if settings.cache_dir is not None:
+        return settings.cache_dir
+    try:
+        return platformdirs.user_cache_path("maple")
+    except RuntimeError:  # HOME is unset, and nobody of this uid is known
+        return None
 
 
 def _read(label: str, text: str, spec: Spec) -> Any:
@@ -115,8 +128,18 @@ def _key(text: str, spec: Spec) -> str:
     return text
 
 
+def _at_home(text: str, spec: Spec) -> str:
+    """The text with a leading `~` spelled out, for what may be a path."""
+    if not text.startswith("~"):
+        return text
+    try:
+        return str(pathlib.Path(text).expanduser())
+    except RuntimeError:
+        raise ValueError("use a path without ~, since no such home folder is known") from None
+
+
 def _path(text: str, spec: Spec) -> pathlib.Path:
-    return pathlib.Path(text).expanduser()
+    return pathlib.Path(_at_home(text, spec))
 
 
 def _choice(text: str, spec: Spec) -> str:
@@ -203,11 +226,12 @@ def _store(text: str, spec: Spec) -> str:
     scheme, _, file = text.partition(":")
     if scheme != "sqlite" or not file:
         raise ValueError("use sqlite:FILE")
-    return text
+    return f"{scheme}:{_at_home(file, spec)}"
 
 
 READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "text": _text,
+    "source": _at_home,
     "key": _key,
     "path": _path,
     "choice": _choice,

@@ -158,9 +158,8 @@ def _text(value: object) -> str:
 
 def _open(file: pathlib.Path) -> sqlite3.Connection:
     """On the store's thread."""
-    path = file.expanduser().absolute()
-    _protect(path, file)
-    database = sqlite3.connect(path, timeout=BUSY_SECONDS)
+    _protect(file)
+    database = sqlite3.connect(file, timeout=BUSY_SECONDS)
     try:
         _prepare(database, file)
     except sqlite3.Error as error:
@@ -172,16 +171,16 @@ def _open(file: pathlib.Path) -> sqlite3.Connection:
     return database
 
 
-def _protect(path: pathlib.Path, named: pathlib.Path) -> None:
+def _protect(file: pathlib.Path) -> None:
     """Make sure of a file that only its owner can read; SQLite gives its further files the same mode."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
         with open(descriptor, "rb"):  # noqa: PTH123 -- a descriptor, not a path
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise StoreUnusable(named, "is not a file")
+                raise StoreUnusable(file, "is not a file")
             os.fchmod(descriptor, 0o600)
     except OSError as error:
-        raise StoreUnusable(named, f"cannot be opened ({error.strerror})") from None
+        raise StoreUnusable(file, f"cannot be opened ({error.strerror})") from None
 
 
 def _prepare(database: sqlite3.Connection, file: pathlib.Path) -> None:

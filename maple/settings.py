@@ -16,6 +16,7 @@ Source = Literal["default", "environment", "flag"]
 
 Kind = Literal[
     "text",
+    "source",
     "key",
     "path",
     "choice",
@@ -56,7 +57,7 @@ def setting(default: Any, help_text: str, **spec: Any) -> Any:
 class Settings:
     """All settings with their defaults. A name is its variable in lower case, without ``MAPLE_``."""
 
-    model_path: str = setting("deepgrove/maple-preview", "hub id or folder of the checkpoint", kind="text")
+    model_path: str = setting("deepgrove/maple-preview", "hub id or folder of the checkpoint", kind="source")
     revision: str = setting("main", "branch, tag or commit of a hub checkpoint", kind="text")
     model_id: str = setting("maple-preview", "the id that clients see", kind="text")
     device: str = setting("auto", "auto, cpu, cuda, cuda:N or mps", kind="device")
@@ -122,10 +123,10 @@ class Settings:
     enable_thinking: bool = setting(True, "think unless the request says otherwise", kind="bool")
     include_reasoning: bool = setting(True, "send reasoning unless the request says otherwise", kind="bool")
     reasoning_parser: str = setting(
-        "think", "parser that splits reasoning: a name or ./file.py:Class", kind="text"
+        "think", "parser that splits reasoning: a name or ./file.py:Class", kind="source"
     )
     tool_parser: str = setting(
-        "maple", "parser that finds tool calls: a name or ./file.py:Class", kind="text"
+        "maple", "parser that finds tool calls: a name or ./file.py:Class", kind="source"
     )
     strict_model: bool = setting(False, "refuse requests that name another model", kind="bool")
     strict_fields: str = setting("auto", "refuse unknown top-level fields", kind="auto_bool")

@@ -105,6 +105,34 @@ def test_what_kubernetes_injects_is_passed_over() -> None:
     assert set(configuration.passed_over) == set(links)
 
 
+@pytest.mark.parametrize("name", ["MAPLE_BASE_URL", "MAPLE_LLM_API_BASE", "MAPLE_ENDPOINT"])
+def test_what_clients_read_is_passed_over(name: str) -> None:
+    """A variable that names a server for clients is none of the server's; the start goes on."""
+    configuration = configure({name: "http://127.0.0.1:8000/v1"}, {})
+    assert configuration.settings == Settings()
+    assert configuration.passed_over == {name: "clients"}
+
+
+PATHS = [name for name, spec in specs().items() if spec.kind in ("path", "store", "source")]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_every_path_begins_at_home(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever may be a path has its ~ spelled out, so that no folder is ever called so."""
+    monkeypatch.setenv("HOME", "/home/somebody")
+    scheme = "sqlite:" if name == "response_store" else ""
+    settings = configure({}, {name: f"{scheme}~/x.py:Name"}).settings
+    assert str(getattr(settings, name)) == f"{scheme}/home/somebody/x.py:Name"
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_home_that_is_unknown_is_one_line(name: str) -> None:
+    """~ and a name that nobody here has cannot be a path."""
+    scheme = "sqlite:" if name == "response_store" else ""
+    with pytest.raises(BadSetting, match="no such home folder"):
+        configure({}, {name: f"{scheme}~nobody-of-that-name/x"})
+
+
 def test_lists_networks_paths_and_devices() -> None:
     """Lists split at commas and spaces; paths expand the home folder."""
     settings = configure(

@@ -32,7 +32,8 @@ OUTRO = """
 `--demo` and `--scripted FILE` are flags only. `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` keep their meaning.
 
 Variables that Kubernetes sets beside a service called maple (`MAPLE_SERVICE_…`, `MAPLE_PORT_…`, a `MAPLE_PORT` that
-starts with `tcp://`) are passed over with a warning.
+starts with `tcp://`) are passed over with a warning, and so are names that clients read: unknown ones that end in
+`_BASE_URL`, `_API_BASE` or `_ENDPOINT`.
 
 ## Sampling defaults
 
@@ -68,9 +69,12 @@ def _default(value: object) -> str:
 def _values(spec: Spec) -> str:
     if spec.choices:
         return ", ".join(f"`{choice}`" for choice in spec.choices)
-    words = {"auto_bool": "`auto` or a boolean", "bool": "boolean", "networks": "addresses, CIDRs"}.get(
-        spec.kind, spec.kind
-    )
+    words = {
+        "auto_bool": "`auto` or a boolean",
+        "bool": "boolean",
+        "networks": "addresses, CIDRs",
+        "source": "text",
+    }.get(spec.kind, spec.kind)
     if math.isinf(spec.low) and math.isinf(spec.high):
         return words
     return f"{words}, {_range(spec)}"

@@ -12,27 +12,27 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import attrs
-import platformdirs
 
-from maple.cli.parsing import CommandFailed, CommandParser, positive
+from maple.cli.parsing import Command, CommandParser, home_path, positive
+from maple.configure import cache_folder
+from maple.errors import CommandFailed
+from maple.settings import Settings
 
 if TYPE_CHECKING:
     from maple.bench.peer import Peer
     from maple.bench.rig import Workload
     from maple.native.weights import NativeWeights
 
-__all__ = ["DESCRIPTION", "run"]
+__all__ = ["BENCH"]
 
-DESCRIPTION = "measure decoding, prefill, batches, load and memory on this machine"
-EPILOG = """\
+_EPILOG = """\
 Without MODEL a full-size one of random weights is written once (5.3 GB) below --folder. The limit beside a
 value is what memory alone allows, at the read rate measured in the same run. --peer needs llama.cpp:
 python3 -m venv ENV && ENV/bin/pip install xllamacpp gguf, then --peer --peer-python ENV/bin/python."""
 
 
-def run(words: list[str]) -> int:
+def _bench(given: argparse.Namespace) -> int:
     """Measure, print the table, write JSON where it was asked for."""
-    given = _parser().parse_args(words)
     from maple.bench.random_checkpoint import BenchFailed  # noqa: PLC0415 -- numpy: only for this
     from maple.checkpoint.errors import LoadError  # noqa: PLC0415
     from maple.native.library import KernelError, Unavailable, available  # noqa: PLC0415
@@ -48,26 +48,18 @@ def run(words: list[str]) -> int:
         raise CommandFailed(f"{error.filename or 'the disk'}: {error.strerror}") from error
 
 
-def _parser() -> CommandParser:
-    parser = CommandParser(
-        prog="maple bench",
-        allow_abbrev=False,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _declare(parser: CommandParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder of any spelling, pack, or hub id")
     parser.add_argument("--quick", action="store_true", help="the embedded model and small numbers")
     parser.add_argument("--short", action="store_true", help="leave out contexts and prompts of 4096 tokens")
     parser.add_argument("--threads", type=positive, help="the physical cores by default")
     parser.add_argument("--activations", default="int8x2", choices=("int8", "int8x2", "fp32"))
     parser.add_argument("--rounds", type=positive, help="the best of so many is reported (3)")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
-    parser.add_argument("--folder", type=pathlib.Path, help="where random models are kept; the cache folder")
+    parser.add_argument("--json", type=home_path, metavar="FILE", help="write everything there")
+    parser.add_argument("--folder", type=home_path, help="where random models are kept; the cache folder")
     parser.add_argument("--peer", action="store_true", help="measure llama.cpp in turn")
     parser.add_argument("--peer-python", default=sys.executable, help="a Python with xllamacpp and gguf")
-    parser.add_argument("--peer-model", type=pathlib.Path, help="its GGUF file, written where it is missing")
-    return parser
+    parser.add_argument("--peer-model", type=home_path, help="its GGUF file, written where it is missing")
 
 
 def _measure(given: argparse.Namespace) -> int:
@@ -134,9 +126,23 @@ def _peer(
 
 
 def _folder(given: argparse.Namespace) -> pathlib.Path:
-    return given.folder or platformdirs.user_cache_path("maple") / "bench"
+    folder: pathlib.Path | None = given.folder
+    if folder is not None:
+        return folder
+    if (cache := cache_folder(Settings())) is None:
+        raise CommandFailed("no home folder is known: say with --folder where models may be kept")
+    return cache / "bench"
 
 
 def _tell(line: str) -> None:
     sys.stderr.write(f"  {line}\n")
     sys.stderr.flush()
+
+
+BENCH = Command(
+    name="bench",
+    help="measure decoding, prefill, batches, load and memory on this machine",
+    run=_bench,
+    declare=_declare,
+    epilog=_EPILOG,
+)

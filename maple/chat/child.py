@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from maple.cli.parsing import CommandFailed
+from maple.errors import CommandFailed
 
 __all__ = ["own_server"]
 

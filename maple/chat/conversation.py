@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from maple.chat.answer import Answer
 from maple.chat.screen import Screen, harmless
-from maple.cli.parsing import CommandFailed
 from maple.client import Call, Message, Remote
+from maple.errors import CommandFailed
 
 __all__ = ["Conversation"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import logging
 import os
@@ -10,33 +11,32 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
-from maple.cli.parsing import CommandParser, UsageError
+from maple.cli.parsing import Command, CommandParser, given_flags
 from maple.configure import BadSetting, UnknownSetting, configure
 from maple.doctor.check import Check, Finding
-from maple.settings import Settings
+from maple.errors import UsageError
+from maple.settings import Settings, flag_name
 
-__all__ = ["line", "run"]
+__all__ = ["DOCTOR", "line"]
 
 _MARKS = {"good": "ok", "note": "note", "bad": "BAD"}
 _WIDTH = len("cache folder")
 """Of the longest title: findings are told as they are made."""
 
 
-def run(words: list[str]) -> int:
-    """Run every check with the settings given; 1 where something will not work. Raises UsageError."""
-    parser = CommandParser(
-        prog="maple doctor",
-        allow_abbrev=False,
-        description="Look at this machine with the flags and variables that the server would have, "
-        "or at a server and what stands in front of it. Nothing is changed.",
-        epilog="Flags are those of maple serve. Exit codes: 0 nothing is BAD, 1 something is, 2 a wrong flag.",
-    )
+def _declare(parser: CommandParser) -> None:
     parser.add_argument(
         "--url", metavar="URL", help="look at the server there instead; MAPLE_API_KEY is its key"
     )
-    given, flags = parser.parse_known_args(words)
+
+
+def _look(given: argparse.Namespace) -> int:
+    """Run every check with the settings given; 1 where something will not work."""
+    flags = given_flags(given)
     if given.url and flags:
-        raise UsageError(f"{flags[0][:64]} is a setting of a server here: leave out --url, or it")
+        raise UsageError(
+            f"{flag_name(next(iter(flags)))} is a setting of a server here: leave out --url, or it"
+        )
     with _quiet():
         return tell(_remote(given.url) if given.url else _machine(flags))
 
@@ -63,11 +63,10 @@ def _remote(url: str) -> Iterator[tuple[str, Finding]]:
     return examine_url(url, os.environ.get("MAPLE_API_KEY"))
 
 
-def _machine(flags: list[str]) -> Iterator[tuple[str, Finding]]:
-    from maple.cli.main import read_flags  # noqa: PLC0415 -- which imports the commands
+def _machine(flags: Mapping[str, str]) -> Iterator[tuple[str, Finding]]:
     from maple.doctor.checks import CHECKS  # noqa: PLC0415 -- numpy and the kernels: only for this
 
-    settings, faults = settle(os.environ, read_flags("doctor", flags))
+    settings, faults = settle(os.environ, flags)
     good = Finding(level="good", text="every variable and flag is known and in range")
     yield from [("settings", fault) for fault in faults or [good]]
     yield from examine(CHECKS, settings)
@@ -106,3 +105,15 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+
+
+DOCTOR = Command(
+    name="doctor",
+    help="look at this machine and say what is missing",
+    run=_look,
+    declare=_declare,
+    settings="taken",
+    description="Look at this machine with the flags and variables that the server would have,\n"
+    "or at a server and what stands in front of it. Nothing is changed.",
+    epilog="Flags are those of maple serve. Exit codes: 0 nothing is BAD, 1 something is, 2 a wrong flag.",
+)

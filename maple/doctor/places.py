@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 
 from maple.checkpoint.disk import existing
-from maple.choose_engine import cache_folder
+from maple.configure import cache_folder
 from maple.doctor.check import Check, Finding
 from maple.doctor.model import weights_of
 from maple.doctor.writable import write_fault
@@ -25,6 +25,8 @@ class CacheCheck(Check):
         """Whether it can be written, and whether a pack fits."""
         folder = cache_folder(self.settings)
         advice = "set MAPLE_CACHE_DIR to a folder that can be written; without one every start packs anew"
+        if folder is None:
+            return Finding(level="note", text="none, since no home folder is known", advice=advice)
         if fault := write_fault(folder):
             return Finding(level="note", text=fault, advice=advice)
         free, need = shutil.disk_usage(existing(folder)).free, weights_of(self.settings).stored
@@ -60,7 +62,7 @@ class StoreCheck(Check):
         """Whether it can be made, or is one of ours."""
         if self.settings.response_store is None:
             return Finding(level="good", text="not stored")
-        file = pathlib.Path(self.settings.response_store.removeprefix(SCHEME)).expanduser()
+        file = pathlib.Path(self.settings.response_store.removeprefix(SCHEME))
         if file.is_file():
             fault = _foreign(file)
         else:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from maple.cli.parsing import CommandFailed
 from maple.client import Refused, Remote, Unreachable
 from maple.doctor.check import Finding
+from maple.errors import CommandFailed
 
 __all__ = ["examine_url"]
 

@@ -277,6 +277,19 @@ def test_commands(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
     assert leave(child) == 0
 
 
+def test_the_history_lies_below_the_home_folder(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
+    """MAPLE_CACHE_DIR means to a conversation what it means to a server, its ~ too; only the user reads the lines."""
+    home = tmp_path / "home"
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_CACHE_DIR="~/kept", HOME=str(home))
+    child.sendline("/think")
+    child.expect("no reasoning yet")
+    assert leave(child) == 0
+    assert not (tmp_path / "~").exists()
+    kept = home / "kept" / "chat-history"
+    assert "/think" in kept.read_text("utf-8")
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_wrong_key_is_told_and_the_conversation_goes_on(
     chat: Chat, server: int, tmp_path: pathlib.Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from maple_testing.guard import HANG_GUARD
 
 from maple.chat import child
-from maple.cli.parsing import CommandFailed
+from maple.errors import CommandFailed
 
 NOWHERE = str(pathlib.Path("no") / "such" / "folder")
 

@@ -1,9 +1,16 @@
+"""The command line: its commands, their flags, and what mistakes are told."""
+
 from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
 from maple import __version__
-from maple.cli.main import flag_parser, main
+from maple.cli.main import main, program
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,10 +24,18 @@ def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_serve_help_lists_every_setting() -> None:
     """Every setting with a flag is in ``maple serve --help``, with its help."""
-    text = flag_parser("serve").format_help()
+    text = program()[1]["serve"].format_help()
     assert "--max-queue-depth" in text
     assert "--api-key-file" in text
     assert "--api-key " not in text
+
+
+def test_serve_help_is_not_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
+    """``maple serve --help`` is the list that the overview promises."""
+    with pytest.raises(SystemExit) as done:
+        main(["serve", "--help"])
+    assert done.value.code == 0
+    assert "--max-queue-depth" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["version"], ["--version"]])
@@ -37,6 +52,9 @@ def test_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["config", "--prt", "1"], "did you mean --port?"),
         (["config", "--port"], "expected one argument"),
         (["config", "--port", "x"], "--port='x' is not valid"),
+        (["pack", "a", "b", "--frce"], "did you mean --force?"),
+        (["version", "now"], "unknown argument 'now'"),
+        (["completion", "tcsh"], "invalid choice"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(
@@ -73,3 +91,32 @@ def test_parsers_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> 
     for name in ("think", "maple", "hermes", "qwen_xml", "mistral", "llama_json"):
         assert name in out
     assert "maple-server" in out
+
+
+NOBODY = """
+import os, sys
+os.environ.pop("HOME", None)
+os.getuid = lambda: 3_000_000_000
+from maple.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def as_nobody(folder: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command for a user whom nobody knows, without HOME: as a container with a bare ``user:`` runs it."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("MAPLE_", "XDG_"))}
+    return subprocess.run(
+        [sys.executable, "-c", NOBODY, *words], cwd=folder, env=clean, capture_output=True, text=True
+    )
+
+
+def test_a_user_without_a_home_is_served(tmp_path: pathlib.Path) -> None:
+    """Nothing is kept for the next start, which is a note, and no folder is made for it."""
+    told = as_nobody(tmp_path, "doctor", "--demo", "--port", "0")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "note  cache folder  none, since no home folder is known" in told.stdout
+    served = as_nobody(tmp_path, "--demo", "--host", "256.256.256.256", "--port", "0")
+    assert served.returncode == 1
+    assert "settings.no_cache_folder" in served.stderr
+    assert served.stderr.splitlines()[-1].startswith("maple: cannot listen on 256.256.256.256")
+    assert list(tmp_path.iterdir()) == []

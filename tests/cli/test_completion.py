@@ -1,3 +1,5 @@
+"""`maple completion`, by the shells themselves."""
+
 from __future__ import annotations
 
 import shutil
@@ -24,6 +26,8 @@ def test_bash_completes_commands_flags_and_choices(capsys: pytest.CaptureFixture
     assert completed(script, "maple", "ch") == {"chat"}
     assert completed(script, "maple", "serve", "--max-q") == {"--max-queue-depth"}
     assert completed(script, "maple", "--dtype", "b") == {"bfloat16"}
+    assert completed(script, "maple", "chat", "--tool") == {"--tool-parser", "--tools"}
+    assert completed(script, "maple", "pack", "a", "b", "--r") == {"--revision"}
     assert completed(script, "maple", "completion", "") == {"bash", "zsh", "fish"}
     assert completed(script, "maple", "serve", "-") == {flag_name(n) for n, s in specs().items() if s.flag}
 

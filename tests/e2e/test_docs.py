@@ -15,7 +15,7 @@ import attrs
 import pytest
 from maple_testing.guard import HANG_GUARD
 
-from maple.cli.main import COMMANDS, flag_parser
+from maple.cli.main import COMMANDS, program
 from maple.settings import specs, variable_name
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -101,7 +101,7 @@ def test_command_lines_are_understood(page: str, line: str) -> None:
     command = words.pop(0) if words and not words[0].startswith("-") else "serve"
     assert command in COMMANDS, page
     if words not in (["--help"], ["--version"]) and command in ("serve", "config"):
-        flag_parser(command).parse_args(words)
+        program()[1][command].parse_args(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

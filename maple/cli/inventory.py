@@ -1,0 +1,59 @@
+"""`maple config`, `maple parsers` and `maple version`: what is set and what is installed, a line each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from maple import __version__
+from maple.cli.parsing import Command, read_configuration
+from maple.configure import Configuration
+from maple.settings import Settings, Spec, flag_name, specs, variable_name
+
+__all__ = ["CONFIG", "PARSERS", "VERSION"]
+
+
+def _print(text: str) -> int:
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def _parsers(given: argparse.Namespace) -> int:
+    from maple_plugins.registry import installed  # noqa: PLC0415 -- reads every distribution's metadata
+
+    rows = [(info.kind, info.name, info.distribution, info.target) for info in installed()]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    return _print("\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows))
+
+
+def _config(given: argparse.Namespace) -> int:
+    configuration = read_configuration(given)
+    return _print("\n".join(_config_line(configuration, name, spec) for name, spec in specs().items()))
+
+
+def _config_line(configuration: Configuration, name: str, spec: Spec) -> str:
+    label = variable_name(name) if spec.variable else flag_name(name)
+    value = _shown(configuration.settings, name, spec)
+    return f"{label:<28} {value:<32} {configuration.sources[name]}"
+
+
+def _shown(settings: Settings, name: str, spec: Spec) -> str:
+    """A setting's value in words; a key is never shown."""
+    value = getattr(settings, name)
+    if value is None:
+        return "unset"
+    if spec.kind == "key":
+        return "set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(value) or "empty" if isinstance(value, tuple) else str(value)
+
+
+CONFIG = Command(
+    name="config",
+    help="print every setting, its value and where it came from",
+    run=_config,
+    settings="listed",
+)
+PARSERS = Command(name="parsers", help="list the reasoning and tool parsers that are installed", run=_parsers)
+VERSION = Command(name="version", help="print the version", run=lambda given: _print(f"maple {__version__}"))

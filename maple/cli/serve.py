@@ -1,0 +1,33 @@
+"""`maple serve`: start the server, and say in one line what kept it from starting."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import traceback
+
+from maple_plugins.errors import ParserError
+from maple_protocols.registry import ProtocolError
+
+from maple.cli.parsing import Command, read_configuration
+from maple.errors import MapleError
+
+__all__ = ["SERVE"]
+
+
+def _serve(given: argparse.Namespace) -> int:
+    """A plugin's own fault comes with its traceback."""
+    configuration = read_configuration(given)
+    from maple.app import serve  # noqa: PLC0415 -- tornado and all: only where a server is wanted
+
+    try:
+        return asyncio.run(serve(configuration))
+    except (MapleError, ParserError, ProtocolError) as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- for the person who started it
+        return 1
+
+
+SERVE = Command(name="serve", help="start the server (the default)", run=_serve, settings="listed")
