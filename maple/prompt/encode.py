@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import json
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -17,7 +18,8 @@ from tokenizers import Tokenizer
 from maple.engine.api import ConversationEnd, PromptTooLong
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
-from maple.prompt.template import ChatTemplate, TemplateFailed
+from maple.prompt.json_spacing import SPACINGS, JsonSpacing
+from maple.prompt.template import ChatTemplate, TemplateFailed, TemplateRefused
 from maple.prompt.token_bound import SHRINKAGE, TokenBound
 
 log = structlog.get_logger(__name__)
@@ -28,6 +30,16 @@ _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _THINK = "<think>"
 _CLOSED = "\n\n</think>\n\n"
 _UTF8_WIDEST = 4
+_PROBE = '{"a": "b", "c": ["d", "e"]}'
+_CALLING = Conversation(
+    messages=(
+        Message(role="user", content="a"),
+        Message(
+            role="assistant", content="", tool_calls=(CalledTool(name="f", arguments=json.loads(_PROBE)),)
+        ),
+        Message(role="tool", content="b"),
+    )
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +120,35 @@ class PromptEncoder:
             return _close_thinking(rendered)
         return rendered
 
+    @functools.cached_property
+    def _spacing(self) -> JsonSpacing | None:
+        """How the template itself spells a call's arguments; None where it cannot be told."""
+        try:
+            rendered = "".join(self._template.render(self._variables(_CALLING, False), self._control))
+        except (TemplateFailed, TemplateRefused):
+            return None
+        return next((one for one in SPACINGS if one.respell(_PROBE) in rendered), None)
+
+    def _message(self, message: Message) -> dict[str, object]:
+        """One message as templates read it; absent fields are missing, not None."""
+        seal = self._control.seal
+        rendered: dict[str, object] = {"role": message.role, "content": seal(message.content)}
+        if message.reasoning is not None:
+            rendered["reasoning_content"] = seal(message.reasoning)
+        if message.tool_calls:
+            rendered["tool_calls"] = [self._call(call) for call in message.tool_calls]
+        return rendered
+
+    def _call(self, call: CalledTool) -> dict[str, object]:
+        arguments = call.arguments
+        if isinstance(arguments, str) and self._spacing is not None:
+            arguments = self._spacing.respell(arguments)
+        function = {
+            "name": self._control.seal(call.name),
+            "arguments": self._control.seal_value(arguments),
+        }
+        return {"type": "function", "function": function}
+
     def _variables(self, conversation: Conversation, thinking: bool) -> dict[str, object]:
         seal = self._control.seal_value
         wanted = {name: seal(value) for name, value in conversation.template_variables.items()}
@@ -115,7 +156,7 @@ class PromptEncoder:
             **self._special_tokens,
             **wanted,
             "enable_thinking": thinking,
-            "messages": [_template_message(message, self._control) for message in conversation.messages],
+            "messages": [self._message(message) for message in conversation.messages],
             "tools": seal(conversation.tools) if conversation.tools else None,
             "documents": None,
             "add_generation_prompt": True,
@@ -171,21 +212,6 @@ def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
     plain = Tokenizer(tokenizer.model)
     plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     return plain
-
-
-def _template_message(message: Message, control: ControlText) -> dict[str, object]:
-    """One message as templates read it; absent fields are missing, not None."""
-    rendered: dict[str, object] = {"role": message.role, "content": control.seal(message.content)}
-    if message.reasoning is not None:
-        rendered["reasoning_content"] = control.seal(message.reasoning)
-    if message.tool_calls:
-        rendered["tool_calls"] = [_template_call(call, control) for call in message.tool_calls]
-    return rendered
-
-
-def _template_call(call: CalledTool, control: ControlText) -> dict[str, object]:
-    function = {"name": control.seal(call.name), "arguments": control.seal_value(call.arguments)}
-    return {"type": "function", "function": function}
 
 
 def _last_user_text(conversation: Conversation) -> str:

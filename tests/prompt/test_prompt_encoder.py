@@ -12,7 +12,7 @@ from collections.abc import Callable
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from maple_protocols.ask import Conversation, Message, RawText
+from maple_protocols.ask import CalledTool, Conversation, Message, RawText
 from tokenizers import Tokenizer, models
 
 from maple.engine.api import PromptTooLong
@@ -244,3 +244,25 @@ def test_the_pool_encodes_off_the_loop(golden_encoder: PromptEncoder) -> None:
     finally:
         pool.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("maple-prompt")]
+
+
+@pytest.mark.parametrize(
+    ("printed", "rendered"),
+    [
+        ("arguments | tojson", '{"a": [1.0, "é"]}'),
+        ("arguments | tojson(separators=(',', ':'))", '{"a":[1.0,"é"]}'),
+        ("raise_exception('no calls')", '{ "a":[1.0, "\\u00e9"]}'),
+    ],
+)
+def test_text_arguments_are_spelt_as_the_template_spells_objects(
+    folder: pathlib.Path, printed: str, rendered: str
+) -> None:
+    """What a client spelt anew is the model's own text again; where the template does not say, it stays as sent."""
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set arguments = c.function.arguments %}"
+        "{% if arguments is string %}{{ arguments }}{% else %}{{ " + printed + " }}{% endif %}"
+        "{% endfor %}{% endfor %}"
+    )
+    call = CalledTool(name="f", arguments='{ "a":[1.0, "\\u00e9"]}')
+    conversation = Conversation(messages=(Message(role="assistant", content="", tool_calls=(call,)),))
+    assert PromptEncoder(folder).encode(conversation, thinking=True, limit=1000).text == rendered

@@ -146,7 +146,7 @@ CASES = {
         [WEATHER],
         reference=[
             user("w"),
-            assistant("", tool_calls=[call("get_weather", '{"city":"Lagos",  "days":2}')]),
+            assistant("", tool_calls=[call("get_weather", {"city": "Lagos", "days": 2})]),
             tool("31"),
         ],
     ),
