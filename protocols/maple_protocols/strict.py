@@ -7,14 +7,16 @@ lists them, whatever the order in the body, so that one body always gets one and
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import attrs
 import cattrs
+from cattrs.gen import make_dict_structure_fn
 
 from maple_protocols.errors import ECHO_LIMIT, InvalidField
 from maple_protocols.rules import (
@@ -51,16 +53,39 @@ def structure(
 ) -> T:
     """``body`` as a ``cls``. Raises InvalidField with ``code`` for the first wrong field.
 
-    ``checks`` hold, by field name, what a field's type cannot say. They run in the field's turn, where it is
+    ``checks`` hold, by field name, what a field's type cannot say. They count in the field's turn, where it is
     present. Unknown keys are looked at last, only if ``refuse_unknown``, and are invalid_parameter.
     """
     try:
-        values = _values(cls, body, checks or {})
+        found: T = _structured(cls, body, checks or {})
     except Misfit as misfit:
         raise _refusal(misfit, code) from None
     if refuse_unknown:
         _check_known(cls, body)
-    return cls(**values)
+    return found
+
+
+def _structured(cls: Any, body: Mapping[str, object], checks: Mapping[str, Check]) -> Any:
+    def present(fields: Iterable[Field]) -> Iterator[Field]:
+        return (field for field in fields if body.get(field.name) is not None)
+
+    try:
+        found = read(cls, body)
+    except Misfit as misfit:
+        wrong = misfit.path[0]
+        before = itertools.takewhile(lambda field: field.name != wrong, table(cls))
+        _run(checks, {field.name: read(field.annotation, body[field.name]) for field in present(before)})
+        raise
+    _run(checks, {field.name: getattr(found, field.name) for field in present(table(cls))})
+    return found
+
+
+def _run(checks: Mapping[str, Check], values: Mapping[str, Any]) -> None:
+    for name in filter(checks.__contains__, values):
+        try:
+            checks[name](values[name], values)
+        except Misfit as misfit:
+            raise misfit.under(name) from None
 
 
 def _check_known(cls: type, body: Mapping[str, object]) -> None:
@@ -121,23 +146,6 @@ def table(cls: Any) -> tuple[Field, ...]:
     )
 
 
-def _values(cls: type, body: Mapping[str, object], checks: Mapping[str, Check]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for field in table(cls):
-        raw = body.get(field.name)
-        if raw is None and not field.required:
-            continue
-        if field.name not in body:
-            raise Misfit("is required", field.name)
-        try:
-            values[field.name] = _reader(field.annotation)(raw)
-            if field.name in checks:
-                checks[field.name](values[field.name], values)
-        except Misfit as misfit:
-            raise misfit.under(field.name) from None
-    return values
-
-
 def _refusal(misfit: Misfit, code: str | None) -> InvalidField:
     param = path_text(misfit.path)
     return InvalidField(param=param, message=f"{param} {misfit.must}", code=code)
@@ -151,8 +159,8 @@ def _reader(annotation: Any) -> Read:
 
 @functools.cache
 def _converter() -> cattrs.Converter:
-    """cattrs, with every hook that would coerce or collect errors replaced by one that does neither."""
-    converter = cattrs.Converter(detailed_validation=False)
+    """cattrs, with its own functions for attrs classes and with plain values that are not coerced."""
+    converter = cattrs.Converter()
     plain: dict[Any, Read] = {str: text, int: integer, float: number, bool: boolean}
     for kind, read_plain in plain.items():
         converter.register_structure_hook(kind, _hook(read_plain))
@@ -184,6 +192,7 @@ def _has_origin(origin: object) -> Callable[[Any], bool]:
 
 
 def _list_reader(kind: Any) -> Read:
+    """An own loop: cattrs' goes on after the first wrong item, through a million of them if need be."""
     item = _reader(get_args(kind)[0])
 
     def read_list(value: object) -> tuple[Any, ...]:
@@ -244,4 +253,27 @@ def _tagged_reader(members: list[Any]) -> Read:
 
 
 def _object_reader(cls: type) -> Read:
-    return lambda value: cls(**_values(cls, mapping(value), {}))
+    structured: Any = make_dict_structure_fn(cls, _converter(), _cattrs_detailed_validation=True)
+    optional = {field.name for field in table(cls) if not field.required}
+
+    def read_object(value: object) -> Any:
+        given = mapping(value)
+        absent = {name for name in optional & given.keys() if given[name] is None}
+        present = {name: given[name] for name in given.keys() - absent} if absent else given
+        try:
+            return structured(present, cls)
+        except cattrs.ClassValidationError as group:
+            raise _first(group) from None
+
+    return read_object
+
+
+def _first(group: cattrs.ClassValidationError) -> Misfit:
+    """The first wrong field, in the order in which the class lists them."""
+    with_note, _ = group.group_exceptions()
+    error, note = with_note[0]
+    if isinstance(error, KeyError):
+        return Misfit("is required", note.name)
+    if isinstance(error, Misfit):
+        return error.under(note.name)
+    raise error
