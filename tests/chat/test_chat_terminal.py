@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import pathlib
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from maple_testing.guard import HANG_GUARD
+from maple_testing.guard import HANG_GUARD, until
+from maple_testing.wire import environment_without
 
 pexpect = pytest.importorskip("pexpect", reason="drives the terminal")
 
@@ -42,7 +41,7 @@ def script(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.fixture
 def environment(tmp_path: pathlib.Path) -> Mapping[str, str]:
     """Ours without the settings of a server."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    clean = environment_without("MAPLE_")
     return {
         **clean,
         "MAPLE_CACHE_DIR": str(tmp_path),
@@ -80,9 +79,7 @@ def stats(port: int) -> Mapping[str, Any]:
 
 
 def wait_for_stats(port: int, **facts: int) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not facts.items() <= (found := stats(port)).items():
-        assert time.monotonic() < deadline, found
+    until(lambda: facts.items() <= stats(port).items(), f"{facts} never came about")
 
 
 Chat = Callable[..., Any]

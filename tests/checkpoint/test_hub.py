@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -15,7 +14,9 @@ from typing import Any
 import attrs
 import pytest
 from huggingface_hub import constants
+from maple_testing.engine import never
 from maple_testing.guard import HANG_GUARD
+from maple_testing.wire import environment_without
 from structlog.testing import capture_logs
 
 from maple.checkpoint.errors import LoadCancelled, LoadError
@@ -127,10 +128,6 @@ def published(hub: FakeHub, golden_folder: pathlib.Path, tmp_path: pathlib.Path)
         (folder / name).write_bytes(b"not wanted")
     hub.models["acme/maple-tiny"] = folder
     return "acme/maple-tiny"
-
-
-def never() -> bool:
-    return False
 
 
 def test_a_folder_is_itself(golden_folder: pathlib.Path) -> None:
@@ -246,7 +243,7 @@ except LoadError as e:
 def locate_elsewhere(source: str, **variables: str) -> Any:
     """Locate in a process with these variables and no others of the hub's; a folder, or an error."""
     root = pathlib.Path(__file__).parents[2]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    kept = environment_without("HF_")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, source],
         env=kept | {"PYTHONPATH": str(root)} | variables,

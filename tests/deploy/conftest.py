@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import attrs
 import pytest
 from maple_testing.guard import HANG_GUARD, until
+from maple_testing.wire import Answer, chat_body, environment_without
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
 
@@ -26,33 +26,8 @@ def deploy_folder() -> pathlib.Path:
     return DEPLOY
 
 
-@attrs.frozen(kw_only=True)
-class Answer:
-    """One whole HTTP answer."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def error(self) -> Any:
-        """The error object, whose shape is checked on the way."""
-        assert self.headers["Content-Type"] == "application/json; charset=utf-8"
-        assert set(self.json["error"]) == {"message", "type", "param", "code"}
-        return self.json["error"]
-
-    @property
-    def text(self) -> str:
-        """A chat answer's content."""
-        return str(self.json["choices"][0]["message"]["content"])
-
-
-def chat_body(text: str, **fields: object) -> bytes:
-    return json.dumps({"messages": [{"role": "user", "content": text}], **fields}).encode()
+def chat_bytes(text: str, **fields: object) -> bytes:
+    return json.dumps(chat_body(text, **fields)).encode()
 
 
 @attrs.frozen
@@ -61,7 +36,7 @@ class Door:
 
     port: int
 
-    chat_body = staticmethod(chat_body)
+    chat_body = staticmethod(chat_bytes)
 
     @contextlib.contextmanager
     def open(
@@ -78,16 +53,16 @@ class Door:
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         with self.open(method, path, body, **headers) as connection:
             response = connection.getresponse()
-            return Answer(status=response.status, headers=response.headers, body=response.read())
+            return Answer.of(response)
 
     def chat(self, text: str, session: str = "", **headers: str) -> Answer:
         named = {"X-Session-Id": session} if session else {}
-        return self.request("POST", "/v1/chat/completions", chat_body(text), **named, **headers)
+        return self.request("POST", "/v1/chat/completions", chat_bytes(text), **named, **headers)
 
     @contextlib.contextmanager
     def stream(self, text: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
         """A streamed chat whose status line has arrived."""
-        body = chat_body(text, stream=True)
+        body = chat_bytes(text, stream=True)
         with self.open("POST", "/v1/chat/completions", body, **headers) as connection:
             response = connection.getresponse()
             assert response.status == 200
@@ -167,7 +142,7 @@ class Launcher:
         script.write_text("".join(json.dumps(recording) + "\n" for recording in recordings))
         log = home / f"server-{self._count}.log"
         told = [*(flags or ("--scripted", str(script))), "--port", "0"]
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+        inherited = environment_without("MAPLE_")
         fixed = {"MAPLE_LOG_FORMAT": "json", "MAPLE_CACHE_DIR": str(home / "cache"), "PYTHONSAFEPATH": "1"}
         process = self._stack.enter_context(
             subprocess.Popen(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from maple_testing.guard import HANG_GUARD, until
+from maple_testing.wire import free_port
 
 if TYPE_CHECKING:
     from tests.deploy.conftest import Answer, Door, Launcher, Replica
@@ -79,12 +80,6 @@ def write_site(site: str, folder: pathlib.Path, port: int, replicas: tuple[int, 
     main = folder / "nginx.conf"
     main.write_text(MAIN.format(folder=folder, user="user root;" if os.geteuid() == 0 else ""))
     return main
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def accepts(port: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 import pytest
 from maple_testing.guard import HANG_GUARD
+from maple_testing.wire import environment_without
 
 FINDING = re.compile(r"(ok|note|BAD) +(\S.{11})  (.*)")
 
@@ -60,8 +60,7 @@ def doctor(tmp_path: pathlib.Path) -> Doctor:
     """``doctor(*flags, python=[…], **variables)``: run it in a clean environment."""
 
     def run(*flags: str, python: Sequence[str] = (sys.executable,), **variables: str) -> Told:
-        ours = ("MAPLE_", "HF_", "PYTHON")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        clean = environment_without("MAPLE_", "HF_", "PYTHON")
         fixed = {
             "MAPLE_CACHE_DIR": str(tmp_path / "cache"),
             "HF_HOME": str(tmp_path / "hub"),
@@ -93,7 +92,7 @@ def counting_server(
     script = folder / "script.jsonl"
     line = {"match": None, "pieces": ["</think>", *["word "] * 40], "delay_ms": 15}
     script.write_text(json.dumps(line) + "\n", encoding="utf-8")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    clean = environment_without("MAPLE_")
     environment = {**clean, "MAPLE_API_KEY": "sesame", "PYTHONSAFEPATH": "1"}
     with scripted_server(script, environment=environment, folder=folder) as port:
         yield port

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import http.client
 import json
-import os
 import pathlib
 import signal
 import socket
@@ -17,29 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
 import pytest
 from maple_testing.guard import HANG_GUARD
-
-
-@attrs.frozen(kw_only=True)
-class Answer:
-    """One whole HTTP answer."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def frames(self) -> list[Any]:
-        """The data of a stream's events; ``[DONE]`` stays a string."""
-        blocks = self.body.decode().split("\n\n")
-        datas = [line[6:] for block in blocks for line in block.split("\n") if line.startswith("data: ")]
-        return [data if data == "[DONE]" else json.loads(data) for data in datas]
+from maple_testing.wire import Answer, chat_body, environment_without
 
 
 class Client:
@@ -62,12 +41,11 @@ class Client:
         given = {"Content-Type": "application/json"} if body is not None else {}
         self._connection.request(method, path, sent, {**given, **(headers or {})})
         response = self._connection.getresponse()
-        return Answer(status=response.status, headers=response.headers, body=response.read())
+        return Answer.of(response)
 
     def chat(self, text: str, **fields: object) -> Answer:
         """Ask for a chat completion with one user message."""
-        body = {"messages": [{"role": "user", "content": text}], **fields}
-        return self.request("POST", "/v1/chat/completions", body)
+        return self.request("POST", "/v1/chat/completions", chat_body(text, **fields))
 
 
 class Server:
@@ -186,7 +164,6 @@ class Server:
 
 def _environment(settings: Mapping[str, str], cache: pathlib.Path) -> dict[str, str]:
     """Our own variables without MAPLE_ ones, and what a test sets."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
     fixed = {
         "MAPLE_CACHE_DIR": str(cache),
         "MAPLE_TORCH_THREADS": "1",  # the models are tiny, and the machine has other work
@@ -194,7 +171,7 @@ def _environment(settings: Mapping[str, str], cache: pathlib.Path) -> dict[str, 
         "HF_HUB_OFFLINE": "1",
         "PYTHONSAFEPATH": "1",
     }
-    return {**inherited, **fixed, **settings}
+    return {**environment_without("MAPLE_"), **fixed, **settings}
 
 
 def _start(flags: Sequence[str], settings: Mapping[str, str], folder: pathlib.Path) -> Server:

@@ -142,7 +142,7 @@ def check(server: Any, case: Case, numbers: Sequence[int]) -> None:
         for number in numbers:
             whole = client.chat(case.word(number), **thinking).json["choices"][0]
             assert told(whole) == expected(case), number
-            stream = folded(client.chat(case.word(number), stream=True, **thinking).frames)
+            stream = folded(client.chat(case.word(number), stream=True, **thinking).events)
             assert without_ids(stream) == without_ids(whole), number
 
 

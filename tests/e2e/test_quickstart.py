@@ -8,13 +8,13 @@ import pathlib
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import attrs
 from maple_testing.guard import HANG_GUARD
+from maple_testing.wire import free_port
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Server, StartServer
@@ -82,12 +82,6 @@ class Walk:
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         return done.stdout
-
-
-def free_port() -> int:
-    """One port for every server of the page, as there."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def test_the_page_can_be_followed(start_server: StartServer, tmp_path: pathlib.Path) -> None:

@@ -20,7 +20,7 @@ def text(server: Any, prompt: str = "What is 17 * 23?", **fields: object) -> str
 def streamed(server: Any, **fields: object) -> str:
     """The same from a stream."""
     found = {"reasoning_content": "", "content": ""}
-    for frame in server.chat("What is 17 * 23?", stream=True, **SAMPLED, **fields).frames[:-1]:
+    for frame in server.chat("What is 17 * 23?", stream=True, **SAMPLED, **fields).events[:-1]:
         for key in found:
             found[key] += frame["choices"][0]["delta"].get(key) or ""
     return f"{found['reasoning_content']}|{found['content']}"

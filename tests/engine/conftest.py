@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tokenizers
+from maple_testing.engine import greedy_job
 
-from maple.engine.api import Job, Sampling, Served
+from maple.engine.api import Job, Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.runner import LoadedEngine, SequenceSlice
@@ -167,9 +168,4 @@ def dictated_runner() -> type[DictatedRunner]:
 @pytest.fixture(scope="session")
 def make_job() -> Callable[..., Job]:
     """A job with short defaults: greedy, up to eight ids."""
-
-    def make(prompt_ids: Sequence[int] = (5, 17, 300), **changes: Any) -> Job:
-        fields: dict[str, Any] = {"max_tokens": 8, "sampling": Sampling(temperature=0), **changes}
-        return Job(request_id="request", prompt_ids=tuple(prompt_ids), **fields)
-
-    return make
+    return greedy_job

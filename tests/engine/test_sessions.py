@@ -10,20 +10,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from maple_testing.engine import collect
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import (
-    Finish,
     Job,
-    Piece,
     Prefill,
     Sampling,
     SessionMismatch,
     SessionTampered,
     SessionUnknown,
     ShuttingDown,
-    Ticket,
 )
 from maple.engine.runner import PrefillLimits
 from maple.engine.session_files import SessionFiles
@@ -78,13 +76,6 @@ def job(ids: list[int], session_id: str | None = "s", *, max_tokens: int = 8, **
         session_id=session_id,
         **changes,
     )
-
-
-async def collect(ticket: Ticket) -> tuple[str, Finish]:
-    items = [item async for item in ticket]
-    finish = items.pop()
-    assert isinstance(finish, Finish)
-    return "".join(item.text for item in items if isinstance(item, Piece)), finish
 
 
 async def until_prefilling(engine: ThreadedEngine) -> tuple[Prefill, ...]:

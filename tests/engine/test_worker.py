@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from maple_testing.engine import collect
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import (
-    Finish,
     GenerationFailed,
     Job,
     JobCancelled,
@@ -21,7 +21,6 @@ from maple.engine.api import (
     Piece,
     Sampling,
     ShuttingDown,
-    Ticket,
 )
 from maple.engine.runner import LoadedEngine, PrefillLimits
 from maple.engine.ticket import JobTicket
@@ -81,13 +80,6 @@ def running(load_toy: Callable[..., LoadedEngine], toy_runner: Any) -> Any:
             assert not engine_threads()
 
     return run
-
-
-async def collect(ticket: Ticket) -> tuple[str, Finish]:
-    items = [item async for item in ticket]
-    finish = items.pop()
-    assert isinstance(finish, Finish)
-    return "".join(item.text for item in items if isinstance(item, Piece)), finish
 
 
 async def until_idle(engine: ThreadedEngine) -> None:

@@ -23,6 +23,7 @@ from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.models import ModelsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
 from maple_testing.guard import HANG_GUARD
+from maple_testing.wire import Answer, chat_body
 
 from maple.app import open_store, turn_defaults
 from maple.engine.admission import QueueLimits
@@ -43,34 +44,6 @@ T = TypeVar("T")
 HELLO = Recording(pieces=("Thinking.", "</think>", "\n\nHello", " world", "!"))
 
 
-@attrs.frozen(kw_only=True)
-class Answer:
-    """One whole HTTP answer."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def error(self) -> Any:
-        """The error object, whose shape is checked on the way."""
-        assert self.headers["Content-Type"] == "application/json; charset=utf-8"
-        assert set(self.json) == {"error"}
-        assert set(self.json["error"]) == {"message", "type", "param", "code"}
-        return self.json["error"]
-
-    @property
-    def events(self) -> list[Any]:
-        """The ``data:`` events of a stream; the last, ``[DONE]``, stays a string."""
-        blocks = self.body.decode().split("\n\n")
-        datas = [line[6:] for block in blocks for line in block.split("\n") if line.startswith("data: ")]
-        return [data if data == "[DONE]" else json.loads(data) for data in datas]
-
-
 def ask(
     connection: http.client.HTTPConnection,
     method: str,
@@ -85,11 +58,7 @@ def ask(
         given["Content-Type"] = "application/json"
     connection.request(method, path, sent, {name: value for name, value in given.items() if value})
     response = connection.getresponse()
-    return Answer(status=response.status, headers=response.headers, body=response.read())
-
-
-def chat_body(text: str = "hi", **fields: object) -> dict[str, object]:
-    return {"messages": [{"role": "user", "content": text}], **fields}
+    return Answer.of(response)
 
 
 def request_bytes(path: str, body: object, method: str = "POST", **headers: str) -> bytes:
@@ -105,7 +74,7 @@ def read_answer(raw: socket.socket) -> Answer:
     """The next answer on a raw connection."""
     response = http.client.HTTPResponse(raw)
     response.begin()
-    return Answer(status=response.status, headers=response.headers, body=response.read())
+    return Answer.of(response)
 
 
 def read_to_end(raw: socket.socket) -> bytes:

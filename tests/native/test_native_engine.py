@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import pathlib
 import subprocess
@@ -14,15 +15,18 @@ import numpy.typing as npt
 import pytest
 import safetensors.numpy
 import tokenizers
+from maple_testing.engine import collect, greedy_job, never
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import Finish, Job, Piece, PromptTooLong, Sampling, Ticket
+from maple.engine.api import Finish, PromptTooLong, Sampling
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, SequenceSlice
 from maple.engine.worker import ThreadedEngine
 from maple.native.library import Unavailable, available
 from maple.native.loader import KernelOptions, native_loader
 from maple.native.runner import NativeRunner
 from maple.native.weights import NativeSource
+
+job = functools.partial(greedy_job, max_tokens=24)
 
 pytestmark = pytest.mark.skipif(
     isinstance(available(), Unavailable), reason="the kernels are not built here: torch serves alone"
@@ -33,10 +37,6 @@ FAMILY = {"mlx-2bit": "mlx2bit", "bf16-stacked": "bf16", "bf16-per-expert": "bf1
 BOUND = {"fp32": 1e-3, "int8x2": 1e-2}
 
 Rows = list[npt.NDArray[np.float32]]
-
-
-def never() -> bool:
-    return False
 
 
 def loader(folder: pathlib.Path, **options: Any) -> Loader:
@@ -193,18 +193,6 @@ def test_the_checkpoint_is_described(load: Any, golden_folder: pathlib.Path) -> 
     words = served.dtype.split()
     assert words[0] == "native"
     assert "int8x2 activations, 2-bit ternary" in served.dtype
-
-
-async def collect(ticket: Ticket) -> tuple[str, Finish]:
-    items = [item async for item in ticket]
-    finish = items.pop()
-    assert isinstance(finish, Finish)
-    return "".join(item.text for item in items if isinstance(item, Piece)), finish
-
-
-def job(ids: list[int], **changes: Any) -> Job:
-    fields: dict[str, Any] = {"max_tokens": 24, "sampling": Sampling(temperature=0), **changes}
-    return Job(request_id="r", prompt_ids=tuple(ids), **fields)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 96])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import structlog
+from maple_testing.engine import never, quiet
 
 from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.progress import LoadProgress
@@ -16,14 +17,6 @@ from maple.native.weights import NativeSource, NotForKernels, load_weights
 
 LAYER = "model.layers.1."
 BF16_NAN = 0x7FC0
-
-
-def never() -> bool:
-    return False
-
-
-def quiet(_: LoadProgress) -> None:
-    return None
 
 
 def load(folder: pathlib.Path | str, **options: Any) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from maple_testing.engine import never, quiet
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.progress import LoadProgress
 from maple.native.library import available
 from maple.native.model import NativeModel, StepSlice
 from maple.native.pack import PackReport, pack
@@ -24,14 +24,6 @@ from maple.native.weights import NativeSource, NativeWeights, load_weights
 
 SPELLINGS = ["mlx-2bit", "bf16-stacked", "bf16-per-expert"]
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def never() -> bool:
-    return False
-
-
-def quiet(_: LoadProgress) -> None:
-    return None
 
 
 def load(folder: pathlib.Path, **options: Any) -> NativeWeights:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from maple_testing.engine import never
 
 from maple.engine.kv.cache import Wait
 from maple.engine.runner import SequenceSlice
@@ -28,10 +29,6 @@ pytestmark = pytest.mark.skipif(
 Row = npt.NDArray[np.float32]
 WINDOW = 32  # of the golden model: its sliding layers forget early
 ARCHIVE = {"kv_cache_mb": 64, "prefix_cache_mb": 32}
-
-
-def never() -> bool:
-    return False
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from maple_testing.engine import collect
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
@@ -21,7 +22,6 @@ from maple.engine.api import (
     Sampling,
     Served,
     ShuttingDown,
-    Ticket,
 )
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
@@ -55,13 +55,6 @@ async def playing(*recordings: Recording, **limits: float) -> AsyncIterator[Scri
         yield engine
     finally:
         await engine.close()
-
-
-async def collect(ticket: Ticket) -> tuple[str, Finish]:
-    items = [item async for item in ticket]
-    finish = items.pop()
-    assert isinstance(finish, Finish)
-    return "".join(item.text for item in items if isinstance(item, Piece)), finish
 
 
 async def answer(engine: ScriptedEngine, asked: Job) -> tuple[str, Finish]:

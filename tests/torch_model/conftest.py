@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 import pytest
 import torch
+from maple_testing.engine import quiet
 from safetensors.torch import load_file, save_file
 
-from maple.checkpoint.progress import LoadProgress
 from maple.torch_model.load import LoadedModel, LoadOptions, load
 
 Tensors = dict[str, torch.Tensor]
@@ -49,16 +49,12 @@ def golden(golden_folder: pathlib.Path) -> Golden:
     )
 
 
-def _quiet(_: LoadProgress) -> None:
-    return None
-
-
 @pytest.fixture(scope="session")
 def load_model() -> Callable[..., LoadedModel]:
     """Load a folder with options given by name."""
 
     def run(source: pathlib.Path | str, **options: Any) -> LoadedModel:
-        return load(LoadOptions(source=str(source), **options), progress=_quiet)
+        return load(LoadOptions(source=str(source), **options), progress=quiet)
 
     return run
 

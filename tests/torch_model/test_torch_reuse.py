@@ -13,15 +13,13 @@ import pytest
 
 pytest.importorskip("torch", reason="this is the runner that needs torch")
 
+from maple_testing.engine import never
+
 from maple.engine.kv.cache import CacheLimits, KvSnapshot, SnapshotUnfit, Wait
 from maple.engine.runner import SequenceSlice
 from maple.torch_model.loader import torch_loader
 
 MIB = 1 << 20
-
-
-def never() -> bool:
-    return False
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import pathlib
 import shutil
@@ -16,8 +17,10 @@ import tokenizers
 
 pytest.importorskip("torch", reason="this is the runner that needs torch")
 
+from maple_testing.engine import collect, greedy_job, never
+
 from maple.engine.admission import QueueLimits
-from maple.engine.api import Finish, Job, Piece, Sampling, Ticket
+from maple.engine.api import Sampling
 from maple.engine.runner import (
     LoadedEngine,
     PrefillLimits,
@@ -28,9 +31,7 @@ from maple.engine.runner import (
 from maple.engine.worker import ThreadedEngine
 from maple.torch_model.loader import torch_loader
 
-
-def never() -> bool:
-    return False
+job = functools.partial(greedy_job, max_tokens=24)
 
 
 def loader(folder: pathlib.Path) -> Any:
@@ -135,18 +136,6 @@ def test_the_checkpoint_is_described(loaded: LoadedEngine, golden_folder: pathli
     assert 2 in served.eos_token_ids
     assert served.device == "cpu"
     assert loaded.token_ids.tolist() == list(range(512))
-
-
-async def collect(ticket: Ticket) -> tuple[str, Finish]:
-    items = [item async for item in ticket]
-    finish = items.pop()
-    assert isinstance(finish, Finish)
-    return "".join(item.text for item in items if isinstance(item, Piece)), finish
-
-
-def job(ids: list[int], **changes: Any) -> Job:
-    fields: dict[str, Any] = {"max_tokens": 24, "sampling": Sampling(temperature=0), **changes}
-    return Job(request_id="r", prompt_ids=tuple(ids), **fields)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 96])

@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("selenium", reason="selenium is not installed")
 
 from maple_testing.guard import HANG_GUARD
+from maple_testing.wire import environment_without
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -116,7 +117,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
     folder = tmp_path_factory.mktemp("ui")
     script = folder / "recordings.jsonl"
     script.write_text("".join(json.dumps(recording) + "\n" for recording in RECORDINGS), encoding="utf-8")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    inherited = environment_without("MAPLE_")
     fixed = {"MAPLE_LOG_FORMAT": "json", "MAPLE_CACHE_DIR": str(folder), "PYTHONSAFEPATH": "1"}
     with contextlib.ExitStack() as stack:
 
