@@ -31,7 +31,7 @@ from maple.engine.api import (
     Served,
     Ticket,
 )
-from maple.prompt.encode import EncodedPrompt, PromptPool
+from maple.prompt.encode import EncodedPrompt, Prepare, PromptPool
 
 log = structlog.get_logger(__name__)
 
@@ -110,10 +110,18 @@ class Turns:
         """The tokenizer or template could not be loaded: no turn can be opened."""
         self._prompt_error = reason
 
-    async def open(self, ask: Ask, *, owner: str, request_id: str) -> Turn:
+    @property
+    def prompt_limit(self) -> int:
+        """The most ids that a prompt may have. Raises ModelLoading."""
+        if self.engine.served is None:
+            raise ModelLoading
+        return self._prompt_limit(self.engine.served)
+
+    async def open(self, ask: Ask, *, owner: str, request_id: str, prepare: Prepare | None = None) -> Turn:
         """Render, tokenise, check the length and submit. A cancellation meanwhile is counted by the engine.
 
-        Raises PromptTooLong, or whatever ``Engine.submit`` raises.
+        ``prepare`` runs the first two off the loop, by default in the prompts' own pool. Raises PromptTooLong, or
+        whatever ``Engine.submit`` raises.
         """
         served = self.engine.served
         if served is None or self.prompts is None:
@@ -121,7 +129,7 @@ class Turns:
         thinking = self._thinking(ask)
         try:
             prompt = await self.prompts.encode(
-                ask.prompt, thinking=thinking, limit=self._prompt_limit(served)
+                ask.prompt, thinking=thinking, limit=self._prompt_limit(served), prepare=prepare
             )
         except asyncio.CancelledError:  # there is no ticket yet that could count it
             self.engine.count_cancelled()

@@ -86,6 +86,10 @@ WHEN = {
         403,
         "host_not_allowed",
     ): "The server has no key and was called by a name that is not in `MAPLE_ALLOWED_HOSTS`.",
+    (
+        403,
+        "origin_not_allowed",
+    ): "A page of another site asked: it is not in `MAPLE_ALLOWED_ORIGINS`, and no valid key came with it.",
     (404, "model_not_found"): "Another model was named, and `MAPLE_STRICT_MODEL` is set.",
     (404, "not_found"): "There is no such session or stored response, or it is another key's.",
     (404, "route_not_found"): "No route has this path; the message names the nearest one.",
@@ -100,7 +104,7 @@ WHEN = {
     (
         503,
         "engine_overloaded",
-    ): "`MAPLE_MAX_QUEUE_DEPTH` requests wait, or this one waited for `MAPLE_QUEUE_TIMEOUT`.",
+    ): "Too many requests wait, this one waited too long, or the budget of docs/security.md is spent.",
     (503, "model_failed"): "The model could not be loaded; `/health` says why.",
     (503, "model_loading"): "The model is still loading.",
     (503, "shutting_down"): "The server ends; another one may be there.",

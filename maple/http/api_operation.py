@@ -14,7 +14,14 @@ from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema
 
 from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
-from maple.http.errors import BodyCorrupt, BodyTimeout, PayloadTooLarge, TooManyBodies, UnsupportedMediaType
+from maple.http.errors import (
+    BodyCorrupt,
+    BodyTimeout,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    TooManyBodies,
+    UnsupportedMediaType,
+)
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -27,6 +34,7 @@ Contents = Mapping[str, Schema]
 ERROR_REFERENCE: Schema = {"$ref": "#/components/schemas/Error"}
 ANY_ID: Schema = {"type": "string", "minLength": 1}
 BODY: Refusals = (
+    OriginNotAllowed,
     InvalidJson,
     BodyCorrupt,
     BodyTimeout,

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 from maple_protocols.adapter import Policy
@@ -16,8 +16,12 @@ from tornado.routing import URLSpec
 from tornado.web import Application, RequestHandler
 
 from maple.http.api_operation import Operations
+from maple.http.budget import Budget
 from maple.http.connections import PatientStream
 from maple.http.services import Services
+
+if TYPE_CHECKING:
+    from maple.http.exchange import Exchange
 
 
 class DescribedHandler(RequestHandler):
@@ -58,13 +62,13 @@ class Route:
 
 
 class MapleApplication(Application):
-    """Routes requests; counts those under way and the bytes of their bodies."""
+    """Routes requests, knows those under way, and keeps the budget for what they need before a slot."""
 
     def __init__(self, services: Services, routes: Sequence[Route], unknown: type[RequestHandler]) -> None:
         self.services = services
         self.routes = tuple(routes)
-        self.bodies_bytes = 0
-        self._under_way = 0
+        self.budget = Budget(services.limits, services.metrics)
+        self._under_way: set[Exchange] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         super().__init__(
@@ -83,16 +87,20 @@ class MapleApplication(Application):
     def log_request(self, handler: RequestHandler) -> None:
         """Nothing: handlers write their own access line, also for clients that left."""
 
-    def request_opened(self) -> None:
+    def request_opened(self, exchange: Exchange) -> None:
         """A handler was made."""
-        self._under_way += 1
+        self._under_way.add(exchange)
         self._idle.clear()
 
-    def request_closed(self) -> None:
+    def request_closed(self, exchange: Exchange) -> None:
         """A handler has answered, or lost its client."""
-        self._under_way -= 1
+        self._under_way.discard(exchange)
         if not self._under_way:
             self._idle.set()
+
+    def own_ids(self, owner: str) -> frozenset[str]:
+        """The ids of the owner's requests under way."""
+        return frozenset(each.request_id for each in self._under_way if each.owner == owner)
 
     async def settled(self, seconds: float) -> None:
         """Return when no request is under way, or after so many seconds."""

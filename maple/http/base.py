@@ -9,26 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 import structlog
 from maple_protocols.errors import RequestError
 
 from maple.errors import MapleError
-from maple.http.body import BodyReader
+from maple.http.body import BodyReader, SentBody
 from maple.http.errors import (
     BodyTimeout,
     HostNotAllowed,
     InvalidKey,
+    OriginNotAllowed,
     PayloadTooLarge,
-    TooManyBodies,
+    TooManyConnections,
     UnsupportedMediaType,
 )
 from maple.http.exchange import Exchange
-from maple.http.origin import is_own_host, preflight_headers
+from maple.http.origin import is_foreign_page, is_own_host, preflight_headers
+from maple.prompt.encode import EncodedPrompt
+
+T = TypeVar("T")
 
 SMALL_BODY = 64 * 1024
 """The rest of a refused body that is worth reading for the sake of keeping the connection."""
+QUICK_BODY = 16 * 1024
+"""Up to here a body that is not compressed is read on the loop: milliseconds, whatever it holds."""
 UNKNOWN_LENGTH = 1 << 62
 
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -39,13 +46,15 @@ class JsonHandler(Exchange):
     """Subclasses give ``respond``, and perhaps ``check``, ``methods`` and ``needs_key``."""
 
     needs_key: ClassVar[bool] = True
+    is_probe: ClassVar[bool] = False
+    """Whether this is answered even on connections beyond the cap."""
 
     def initialize(self, route: str) -> None:
         """As Exchange's."""
         super().initialize(route)
         self._body: BodyReader | None = None
         self._body_expected = False
-        self._accounted = 0
+        self._held = 0
         self._discarded = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -60,11 +69,30 @@ class JsonHandler(Exchange):
         """Whether this route asks for no key although the server has one."""
         return not self.needs_key
 
-    def take_body(self) -> bytes:
-        """The body, inflated; it is held here no longer. Raises BodyCorrupt."""
-        reader = self._body
-        self._free_body()
-        return b"" if reader is None else reader.take()
+    async def from_body(self, read: Callable[[bytes], T]) -> T:
+        """What ``read`` makes of the inflated body, on a budgeted thread unless that is a matter of milliseconds.
+
+        Raises BodyCorrupt, PayloadTooLarge, TooManyBodies, or whatever ``read`` does.
+        """
+        body = SentBody(b"", 0) if self._body is None else self._body.take()
+        try:
+            if body.inflate is None and len(body.data) <= QUICK_BODY:
+                return read(body.data)
+            return await self.maple.budget.run(self.account, lambda: read(self._inflated(body)))
+        finally:
+            self._free_body()
+
+    async def prepare_prompt(self, work: Callable[[], EncodedPrompt]) -> EncodedPrompt:
+        """Render and count a prompt on a budgeted thread. Raises TooManyBodies, or whatever ``work`` does."""
+        prompt = await self.maple.budget.run(self.account, work)
+        self.maple.budget.note_counted(len(prompt.ids))
+        return prompt
+
+    def _inflated(self, body: SentBody) -> bytes:
+        data = body.plain()
+        if body.inflate is not None:
+            self.maple.budget.note_inflated(len(data))
+        return data
 
     def prepare(self) -> None:
         """Check everything but the body, and get ready to read that."""
@@ -84,10 +112,9 @@ class JsonHandler(Exchange):
             self._discard(len(chunk))
             return
         try:
+            self.maple.budget.hold(self.account, len(chunk))
+            self._held += len(chunk)
             self._body.feed(chunk)
-            self._account(self._body.held)
-            if self.maple.bodies_bytes > self.services.limits.bodies_bytes:
-                raise TooManyBodies
         except MapleError as error:
             self._refuse_early(error)
 
@@ -108,6 +135,10 @@ class JsonHandler(Exchange):
         self._free_body()
 
     def _check_all(self) -> None:
+        if self.stream.surplus:
+            self.close_after()
+            if not self.is_probe:
+                raise TooManyConnections
         method, settings = self.request.method, self.services.settings
         if method not in self.methods and (method != "OPTIONS" or not self.methods):
             raise self.wrong_method()
@@ -115,33 +146,38 @@ class JsonHandler(Exchange):
             self.request.host_name, settings.allowed_hosts
         ):
             raise HostNotAllowed(self.request.host)
+        owner = self._key_owner()
+        if method == "POST" and owner is None and is_foreign_page(self.request, settings.allowed_origins):
+            raise OriginNotAllowed(self.request.headers.get("Origin", ""))
         if method != "OPTIONS":
-            self._check_key()
+            if owner is None and self.services.keyring.required and not self.open_to_all():
+                raise InvalidKey
+            self.owner = owner or ""
             self.check(*self.path_args)
         if self._body_expected:
             self._expect_body()
 
-    def _check_key(self) -> None:
-        keyring = self.services.keyring
-        if not keyring.required or self.open_to_all():
-            return
+    def _key_owner(self) -> str | None:
+        """The owner of the key that was sent; None for a wrong key, none, or a route that asks for none."""
+        if not self.services.keyring.required or self.open_to_all():
+            return None
         header = self.request.headers.get("Authorization", "").encode("latin-1", "replace")
         bearer = _BEARER.fullmatch(header)
-        owner = keyring.owner(bearer[1]) if bearer else None
-        if owner is None:
-            raise InvalidKey
-        self.owner = owner
+        return self.services.keyring.owner(bearer[1]) if bearer else None
 
     def _expect_body(self) -> None:
-        headers = self.request.headers
-        media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if self.request.method == "POST" and media_type != "application/json":
-            raise UnsupportedMediaType("the Content-Type must be application/json")
-        limit = self.services.limits.body_bytes
-        reader = BodyReader(headers.get("Content-Encoding", ""), limit)
-        if headers.get("Content-Length", "").isdigit() and self._declared_length() > limit:
-            raise PayloadTooLarge(limit)
-        self._body = reader
+        """Get ready to collect a POST's body; any other's is thrown away, if that is not too much of it."""
+        headers, length = self.request.headers, self._declared_length()
+        if self.request.method == "POST":
+            media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                raise UnsupportedMediaType("the Content-Type must be application/json")
+            limit = self.services.limits.body_bytes
+            self._body = BodyReader(headers.get("Content-Encoding", ""), limit)
+            if headers.get("Content-Length", "").isdigit() and length > limit:
+                raise PayloadTooLarge(limit)
+        elif length > SMALL_BODY:
+            raise PayloadTooLarge(SMALL_BODY)
         timeout = self.services.settings.body_timeout
         self._start_timer(timeout, BodyTimeout(timeout))
 
@@ -190,12 +226,9 @@ class JsonHandler(Exchange):
         return int(declared) if _LENGTH.fullmatch(declared) else UNKNOWN_LENGTH
 
     def _free_body(self) -> None:
-        self._account(0)
+        self.maple.budget.let_go(self.account, self._held)
+        self._held = 0
         self._body = None
-
-    def _account(self, held: int) -> None:
-        self.maple.bodies_bytes += held - self._accounted
-        self._accounted = held
 
     def _start_timer(self, seconds: float, error: Exception) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._refuse_early, error)

@@ -1,101 +1,87 @@
-"""Reading a request's body: capped as sent and as inflated, with gzip and deflate undone as it arrives."""
+"""A request's body: collected as it was sent, inflated later, and both within the cap.
+
+Nothing is inflated while a body arrives: that is work, and it is done by whoever reads the body, on a thread of
+the budget's (see ``budget``), for clients that may ask for it.
+"""
 
 from __future__ import annotations
 
+import re
 import zlib
-from typing import Protocol
+from collections.abc import Callable
 
+import attrs
+from maple_protocols.json import parse_body
+
+from maple.engine.api import PromptTooLong
 from maple.http.errors import BodyCorrupt, PayloadTooLarge, UnsupportedMediaType
 
 MOST_GZIP_MEMBERS = 64
 """A member may hold nothing: a body of a million of them is an attack on the processor, not a mistake."""
+VALUES_A_TOKEN = 4
+FREE_VALUES = 10_000
+"""A body may hold so many JSON values, and VALUES_A_TOKEN for each token of a prompt beside them."""
 
 _GZIP = zlib.MAX_WBITS | 16
 _RAW_DEFLATE = -zlib.MAX_WBITS
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
-class Inflater(Protocol):
-    """Undoes one Content-Encoding."""
-
-    def feed(self, data: bytes, room: int) -> bytes:
-        """What ``data`` inflates to, cut at ``room`` + 1 bytes. Raises BodyCorrupt."""
-        ...
-
-    def close(self) -> None:
-        """The body is complete. Raises BodyCorrupt where the compressed stream is not."""
-        ...
-
-
-class Identity:
-    """No encoding at all."""
-
-    def feed(self, data: bytes, room: int) -> bytes:
-        """The data itself."""
-        return data
-
-    def close(self) -> None:
-        """Nothing can be missing."""
+def _gunzipped(data: bytes, room: int) -> bytes:
+    """One gzip member or a few, back to back; at most ``room`` + 1 bytes of them."""
+    found = bytearray()
+    for _ in range(MOST_GZIP_MEMBERS):
+        stream = zlib.decompressobj(_GZIP)
+        found += _inflated(stream, data, room + 1 - len(found))
+        data = stream.unused_data
+        if len(found) > room or (stream.eof and not data):
+            return bytes(found)
+        if not stream.eof:
+            break
+    raise BodyCorrupt
 
 
-class Gzip:
-    """One gzip member or a few, back to back."""
-
-    def __init__(self) -> None:
-        self._members = 1
-        self._stream = zlib.decompressobj(_GZIP)
-
-    def feed(self, data: bytes, room: int) -> bytes:
-        """As Inflater's."""
-        found = bytearray()
-        while data and len(found) <= room:
-            if self._stream.eof:
-                self._next_member()
-            found += _inflated(self._stream, data, room + 1 - len(found))
-            data = self._stream.unused_data
-        return bytes(found)
-
-    def close(self) -> None:
-        """As Inflater's."""
-        if not self._stream.eof:
-            raise BodyCorrupt
-
-    def _next_member(self) -> None:
-        self._members += 1
-        if self._members > MOST_GZIP_MEMBERS:
-            raise BodyCorrupt
-        self._stream = zlib.decompressobj(_GZIP)
-
-
-class Deflate:
+def _undeflated(data: bytes, room: int) -> bytes:
     """The zlib format that the name stands for, or the bare stream that some clients send under it."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj()
-        self._begun = False
-
-    def feed(self, data: bytes, room: int) -> bytes:
-        """As Inflater's."""
-        if not self._begun:
-            self._begun = True
-            if data[0] & 0x0F != zlib.DEFLATED:
-                self._stream = zlib.decompressobj(_RAW_DEFLATE)
-        found = _inflated(self._stream, data, room + 1)
-        if self._stream.unused_data:
-            raise BodyCorrupt
-        return found
-
-    def close(self) -> None:
-        """As Inflater's."""
-        if not self._stream.eof:
-            raise BodyCorrupt
+    bare = data[0] & 0x0F != zlib.DEFLATED
+    stream = zlib.decompressobj(_RAW_DEFLATE if bare else zlib.MAX_WBITS)
+    found = _inflated(stream, data, room + 1)
+    if len(found) <= room and (stream.unused_data or not stream.eof):
+        raise BodyCorrupt
+    return found
 
 
-INFLATERS: dict[str, type[Identity | Gzip | Deflate]] = {
-    "": Identity,
-    "identity": Identity,
-    "gzip": Gzip,
-    "deflate": Deflate,
+def _inflated(stream: zlib._Decompress, data: bytes, most: int) -> bytes:
+    try:
+        return stream.decompress(data, most)
+    except zlib.error:
+        raise BodyCorrupt from None
+
+
+INFLATERS: dict[str, Callable[[bytes, int], bytes] | None] = {
+    "": None,
+    "identity": None,
+    "gzip": _gunzipped,
+    "deflate": _undeflated,
 }
+
+
+@attrs.frozen
+class SentBody:
+    """A whole body as it was sent. ``inflate`` is None where it was not compressed."""
+
+    data: bytes
+    limit: int
+    inflate: Callable[[bytes, int], bytes] | None = None
+
+    def plain(self) -> bytes:
+        """What was meant; takes as long as inflating does. Raises BodyCorrupt or PayloadTooLarge."""
+        if self.inflate is None or not self.data:
+            return self.data
+        found = self.inflate(self.data, self.limit)
+        if len(found) > self.limit:
+            raise PayloadTooLarge(self.limit)
+        return found
 
 
 class BodyReader:
@@ -106,9 +92,8 @@ class BodyReader:
         word = encoding.strip().lower()
         if word not in INFLATERS:
             raise UnsupportedMediaType("the Content-Encoding must be identity, gzip or deflate")
-        self.received = 0
         self._limit = limit
-        self._inflater: Inflater = INFLATERS[word]()
+        self._inflate = INFLATERS[word]
         self._data = bytearray()
 
     @property
@@ -117,22 +102,32 @@ class BodyReader:
         return len(self._data)
 
     def feed(self, chunk: bytes) -> None:
-        """Take what has arrived. Raises PayloadTooLarge or BodyCorrupt."""
-        self.received += len(chunk)
-        self._data += self._inflater.feed(chunk, self._limit - len(self._data))
-        if max(self.received, len(self._data)) > self._limit:
+        """Take what has arrived. Raises PayloadTooLarge."""
+        self._data += chunk
+        if len(self._data) > self._limit:
             raise PayloadTooLarge(self._limit)
 
-    def take(self) -> bytes:
-        """The whole body, which this object then lets go of. Raises BodyCorrupt."""
-        if self.received:
-            self._inflater.close()
+    def take(self) -> SentBody:
+        """The whole body, which this object then lets go of."""
         data, self._data = bytes(self._data), bytearray()
-        return data
+        return SentBody(data, self._limit, self._inflate)
 
 
-def _inflated(stream: zlib._Decompress, data: bytes, most: int) -> bytes:
-    try:
-        return stream.decompress(data, most)
-    except zlib.error:
-        raise BodyCorrupt from None
+def prompt_object(data: bytes, most: int) -> dict[str, object]:
+    """The object of a body that becomes a prompt of at most ``most`` tokens.
+
+    Raises PromptTooLong where more messages or tools are listed than that, or more values of any kind than could
+    ever belong to such a prompt: before they cost anything. Raises InvalidJson.
+    """
+    room = VALUES_A_TOKEN * most + FREE_VALUES
+    if _marks(data) > room and (values := _marks(_STRING.sub(b"", data))) > room:
+        raise PromptTooLong(limit=most, got=values // VALUES_A_TOKEN)
+    found = parse_body(data)
+    longest = max((len(value) for value in found.values() if isinstance(value, list)), default=0)
+    if longest > most:
+        raise PromptTooLong(limit=most, got=longest)
+    return found
+
+
+def _marks(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")

@@ -1,22 +1,20 @@
-"""Connections: how many there may be, and how long a peer may keep one waiting.
+"""Connections: how many there may be, which of them give way, and how long a peer may keep one waiting.
 
-Tornado has one timer for idle connections and headers together, none for a peer that stops reading, and no
-cap. All three live here, at the socket, so that no handler needs to know.
+Tornado has one timer for idle connections and headers together, none for a peer that stops reading, no cap, and a
+traceback for each connection that no descriptor is left for. All that lives here, at the socket, so that no handler
+needs to know.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
+import os
 import select
 import socket
-import uuid
-from collections.abc import Callable
+from collections import OrderedDict
 from typing import Any
 
 import structlog
-from maple_protocols.errors import ErrorBody
 from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 
@@ -24,8 +22,11 @@ from maple.http.services import Limits
 
 log = structlog.get_logger(__name__)
 
-FAREWELL_SECONDS = 0.5
-MOST_FAREWELLS = 128
+MOST_SURPLUS = 128
+"""Connections beyond the cap that may ask one thing, lest a full server look dead to a probe."""
+ACCEPTED_AT_ONCE = 32
+"""Connections that are accepted before other work has its turn."""
+COMPLAINT_SECONDS = 60.0
 PEER_GONE = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
@@ -36,11 +37,14 @@ class PatientStream(IOStream):
     the request after the current one is due, and its bytes, if only a stray line end, hide the end of file.
     """
 
-    def __init__(self, connection: socket.socket, limits: Limits, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: socket.socket, limits: Limits, acceptor: Acceptor, *, surplus: bool = False
+    ) -> None:
         super().__init__(connection)
+        self.surplus = surplus
         self._loop = asyncio.get_running_loop()
         self._limits = limits
-        self._on_close: Callable[[], None] | None = on_close
+        self._acceptor = acceptor
         self._header_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
@@ -51,6 +55,7 @@ class PatientStream(IOStream):
     def expect_request(self) -> None:
         """Headers are due: at once on a new connection, else within so long of their first byte."""
         _cancel(self._watch_timer)
+        self._acceptor.idle(self)
         if self._fresh or self._read_buffer_size:
             self._fresh = False
             self._arm_header_timer()
@@ -60,6 +65,7 @@ class PatientStream(IOStream):
     def headers_complete(self) -> None:
         """A request has begun: from here on its own timers hold."""
         self._between_requests = False
+        self._acceptor.busy(self)
         _cancel(self._header_timer)
         self._watch()
 
@@ -86,12 +92,12 @@ class PatientStream(IOStream):
         _cancel(self._stall_timer)
         _cancel(self._watch_timer)
         super().close(exc_info)
-        if self._on_close is not None:
-            callback, self._on_close = self._on_close, None
-            callback()
+        self._acceptor.closed(self)
 
     def _arm_header_timer(self) -> None:
-        self._header_timer = self._loop.call_later(self._limits.header_seconds, self.close)
+        limits = self._limits
+        seconds = limits.surplus_seconds if self.surplus else limits.header_seconds
+        self._header_timer = self._loop.call_later(seconds, self.close)
 
     def _watch(self) -> None:
         self._watch_timer = self._loop.call_later(self._limits.watch_seconds, self._check_peer)
@@ -125,60 +131,94 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 class Acceptor:
-    """Hands new connections to the server, and turns them away with a 503 while ``most`` are open.
+    """Accepts connections, and chooses which may stay once there are ``most``.
 
-    A connection that is turned away costs a descriptor for half a second, so that its peer reads the answer
-    instead of a reset, and no more than that; beyond MOST_FAREWELLS at a time it is closed at once.
+    For a new one the connection that has been idle for longest is closed. Where none is idle, a few more are let
+    in all the same, marked ``surplus``: they have a moment to ask, one answer to get, and of all but a probe that
+    answer is a 503. So a probe is answered however many there are.
     """
 
     def __init__(self, server: HTTPServer, limits: Limits, most: int) -> None:
         self._server = server
         self._limits = limits
         self._most = most
-        self._open = 0
-        self._farewells = 0
-        self._full = False
+        self._open: set[PatientStream] = set()
+        self._idle: OrderedDict[PatientStream, None] = OrderedDict()
+        self._listeners: list[socket.socket] = []
+        self._complained: dict[str, float] = {}
 
-    def accept(self, connection: socket.socket, address: Any) -> None:
-        """Take one connection, as ``add_accept_handler`` passes it."""
-        if self._open >= self._most:
-            self._turn_away(connection)
-            return
-        self._full = False
-        self._open += 1
-        self._server.handle_stream(PatientStream(connection, self._limits, self._closed), address)
+    def listen(self, listeners: list[socket.socket]) -> None:
+        """Accept from sockets that listen, on the running loop."""
+        self._listeners = listeners
+        self._resume()
 
-    def _closed(self) -> None:
-        self._open -= 1
+    def close(self) -> None:
+        """Accept no more, and stop listening. Idempotent."""
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+            listener.close()
+        self._listeners = []
 
-    def _turn_away(self, connection: socket.socket) -> None:
-        if not self._full:
-            self._full = True
-            log.warning("http.connections_full", most=self._most)
-        if self._farewells >= MOST_FAREWELLS:
+    def idle(self, stream: PatientStream) -> None:
+        """The connection waits for its client's next request; Tornado says so of closed ones, too."""
+        if stream in self._open:
+            self._idle[stream] = None
+
+    def busy(self, stream: PatientStream) -> None:
+        """A request has begun on it."""
+        self._idle.pop(stream, None)
+
+    def closed(self, stream: PatientStream) -> None:
+        """It is no more."""
+        self._idle.pop(stream, None)
+        self._open.discard(stream)
+
+    def _resume(self) -> None:
+        for listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, address = listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # it was reset before its turn came
+            except OSError as error:
+                self._pause(error)
+                return
+            self._admit(connection, address)
+
+    def _pause(self, error: OSError) -> None:
+        """No descriptor or memory is left: whoever knocks waits in the backlog until one may be."""
+        self._complain("http.accepting_paused", reason=os.strerror(error.errno or 0))
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+        loop.call_later(self._limits.pause_seconds, self._resume)
+        self._close_longest_idle()
+
+    def _admit(self, connection: socket.socket, address: Any) -> None:
+        if len(self._open) >= self._most:
+            self._complain("http.connections_full", most=self._most)
+            self._close_longest_idle()
+        surplus = len(self._open) >= self._most
+        if len(self._open) >= self._most + MOST_SURPLUS:
             connection.close()
             return
-        self._farewells += 1
-        with contextlib.suppress(OSError):  # the peer may be gone already
-            connection.setblocking(False)
-            connection.send(_busy_answer())  # a fresh socket takes it whole
-            connection.shutdown(socket.SHUT_WR)
-        asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._end_farewell, connection)
+        stream = PatientStream(connection, self._limits, self, surplus=surplus)
+        self._open.add(stream)
+        self._server.handle_stream(stream, address)
 
-    def _end_farewell(self, connection: socket.socket) -> None:
-        self._farewells -= 1
-        connection.close()
+    def _close_longest_idle(self) -> None:
+        if self._idle:
+            next(iter(self._idle)).close()
 
-
-def _busy_answer() -> bytes:
-    error = ErrorBody(message="too many connections", type="server_error", code="engine_overloaded")
-    body = json.dumps(error.as_wire())
-    head = (
-        "HTTP/1.1 503 Service Unavailable",
-        "Content-Type: application/json; charset=utf-8",
-        f"Content-Length: {len(body)}",
-        f"X-Request-Id: {uuid.uuid4()}",
-        "Retry-After: 5",
-        "Connection: close",
-    )
-    return "\r\n".join((*head, "", body)).encode()
+    def _complain(self, event: str, **facts: object) -> None:
+        """Log it, once a minute: strangers decide how often it happens."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._complained.get(event, 0.0):
+            self._complained[event] = now + COMPLAINT_SECONDS
+            log.warning(event, **facts)

@@ -65,6 +65,13 @@ class HostNotAllowed(HttpError):
     host: str
 
 
+@attrs.define(eq=False)
+class OriginNotAllowed(HttpError):
+    """A page of another site asks for something to be done. ``origin`` is that site, or empty."""
+
+    origin: str
+
+
 class InvalidKey(HttpError):
     """The key is missing or wrong."""
 
@@ -95,7 +102,11 @@ class BodyCorrupt(HttpError):
 
 
 class TooManyBodies(HttpError):
-    """The bodies that are on their way fill the memory set aside for them."""
+    """The bodies that are on their way fill the memory set aside for them, or the threads that read them."""
+
+
+class TooManyConnections(HttpError):
+    """The connection is beyond the cap, and what it asks for is no probe."""
 
 
 @attrs.define(eq=False)
@@ -160,6 +171,15 @@ TABLE: Mapping[type[Exception], Row] = {
             f"the host {error.host[:ECHO_LIMIT]} is not this server's; MAPLE_ALLOWED_HOSTS lists further ones"
         ),
     ),
+    OriginNotAllowed: Row(
+        status=403,
+        type=INVALID_REQUEST,
+        code="origin_not_allowed",
+        message=lambda error: (
+            f"pages of {error.origin[:ECHO_LIMIT] or 'another site'} may not use this server;"
+            " MAPLE_ALLOWED_ORIGINS lists those that may"
+        ),
+    ),
     InvalidKey: Row(
         status=401,
         type="authentication_error",
@@ -196,6 +216,13 @@ TABLE: Mapping[type[Exception], Row] = {
         message=_say("too many large requests arrive at once"),
         headers=_retry,
         header_names=("Retry-After",),
+    ),
+    TooManyConnections: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="engine_overloaded",
+        message=_say("too many connections"),
+        headers=lambda _: {"Retry-After": RETRY_SECONDS, "Connection": "close"},
     ),
     SessionUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such session")

@@ -14,6 +14,7 @@ from tornado.web import HTTPError, stream_request_body
 
 from maple.errors import MapleError
 from maple.http.application import DescribedHandler, MapleApplication
+from maple.http.connections import PatientStream
 from maple.http.errors import UNEXPECTED, MethodNotAllowed, Refusal, refusal
 from maple.http.origin import cors_headers, remote_address, remote_scheme
 from maple.http.services import Services
@@ -47,7 +48,7 @@ class Exchange(DescribedHandler):
         self.settled = False
         """Whether the exchange is over and has been logged."""
         self._last_answer = False
-        self.maple.request_opened()
+        self.maple.request_opened(self)
         self.span = self._begin_span()
 
     def _begin_span(self) -> RequestSpan | None:
@@ -77,11 +78,27 @@ class Exchange(DescribedHandler):
         """The connection, as what it is."""
         return cast("HTTP1Connection", self.request.connection)
 
+    @property
+    def stream(self) -> PatientStream:
+        """The connection's socket, as what it is."""
+        return cast("PatientStream", self.connection.stream)
+
     @functools.cached_property
     def request_id(self) -> str:
         """The client's, where it is fit for a header and a log line, else a fresh one."""
         offered = self.request.headers.get("X-Request-Id", "")
         return offered if _REQUEST_ID.fullmatch(offered) else str(uuid.uuid4())
+
+    @functools.cached_property
+    def address(self) -> str:
+        """The client's, as far as it is known."""
+        peer, proxies = self.request.remote_ip or "", self.services.settings.trusted_proxies
+        return remote_address(peer, self.request.headers, proxies)
+
+    @property
+    def account(self) -> str:
+        """Who is charged for this request's work: the key's owner, or an address where there are no keys."""
+        return self.owner if self.services.keyring.required else self.address
 
     def set_default_headers(self) -> None:
         """Set what every answer carries, errors included."""
@@ -175,7 +192,7 @@ class Exchange(DescribedHandler):
             return
         self.settled = True
         self.released()
-        self.maple.request_closed()
+        self.maple.request_closed(self)
         self.services.metrics.answered(self.route, status)
         if self.span is not None:
             self.span.end(status)
@@ -188,7 +205,7 @@ class Exchange(DescribedHandler):
             route=self.route,
             status=status,
             ms=round(self.request.request_time() * 1000, 1),
-            remote=remote_address(peer, headers, proxies),
+            remote=self.address,
             scheme=remote_scheme(peer, headers, proxies),
             owner=self.owner,
         )

@@ -11,7 +11,6 @@ import structlog
 from maple_protocols.adapter import GenerationAdapter, KeepingAdapter, Policy
 from maple_protocols.ask import Ask
 from maple_protocols.errors import InvalidField, ModelNotFound
-from maple_protocols.json import parse_body
 from maple_protocols.openai.models import names_model
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, json_schema
@@ -37,6 +36,7 @@ from maple.http.api_operation import (
 )
 from maple.http.application import Route
 from maple.http.base import JsonHandler
+from maple.http.body import prompt_object
 from maple.http.errors import refusal
 from maple.http.origin import IGNORED
 from maple.http.stored import KEEPING, Recorder, continued
@@ -48,8 +48,6 @@ from maple.turn import Turn, Turns
 log = structlog.get_logger(__name__)
 
 TURN: Refusals = (PromptTooLong, EngineOverloaded, GenerationFailed)
-LARGE_BODY = 64 * 1024
-"""From here on, bytes are parsed on another thread: other clients' streams go on meanwhile."""
 
 
 def check_engine(turns: Turns) -> None:
@@ -108,18 +106,17 @@ class GenerateHandler(JsonHandler):
 
     async def respond(self, *groups: str) -> None:
         """Generate, for as long as the client is there."""
-        ask = await self._ask()
-        self._tell_ignored(ask.ignored)
         try:
             async with asyncio.timeout(None) as self._lease:
                 if not self.client_left:
+                    ask = await self._ask()
+                    self._tell_ignored(ask.ignored)
                     await self._generate(ask)
         except TimeoutError:
             if not self.client_left:
                 raise
         finally:
             self._lease = None
-            self.services.metrics.turn_ended(self.request.request_time())
 
     def disconnected(self) -> None:
         """Abandon whatever ``respond`` awaits; on its way out it cancels the turn."""
@@ -127,15 +124,13 @@ class GenerateHandler(JsonHandler):
             self._lease.reschedule(asyncio.get_running_loop().time())
 
     async def _ask(self) -> Ask:
-        body = self.take_body()
-        if len(body) < LARGE_BODY:
-            ask = self._structured(body)
-        else:
-            ask = await asyncio.to_thread(self._structured, body)
+        ask = await self.from_body(self._structured)
         return await continued(ask, self.keeping, self.services.store, self.owner)
 
     def _structured(self, body: bytes) -> Ask:
-        ask = self.adapter.structure(parse_body(body), self._policy())
+        wire = prompt_object(body, self.services.turns.prompt_limit)
+        self.maple.budget.note_structured(wire)
+        ask = self.adapter.structure(wire, self._policy())
         settings = self.services.settings
         if settings.strict_model and ask.model is not None and not names_model(ask.model, settings.model_id):
             raise ModelNotFound(ask.model)
@@ -159,7 +154,15 @@ class GenerateHandler(JsonHandler):
             log.info("http.ignored", request_id=self.request_id, route=self.route, fields=sorted(set(paths)))
 
     async def _generate(self, ask: Ask) -> None:
-        turn = await self.services.turns.open(ask, owner=self.owner, request_id=self.request_id)
+        try:
+            await self._answer(ask)
+        finally:
+            self.services.metrics.turn_ended(self.request.request_time())
+
+    async def _answer(self, ask: Ask) -> None:
+        turn = await self.services.turns.open(
+            ask, owner=self.owner, request_id=self.request_id, prepare=self.prepare_prompt
+        )
         if self.span is not None:
             self.span.submitted()
         writer = self._writer(ask, turn)

@@ -71,7 +71,7 @@ class StatsHandler(JsonHandler):
     async def respond(self, *groups: str) -> None:
         """The counts as of now."""
         turns, model = self.services.turns, self.services.settings.model_id
-        stats = turns.engine.stats()
+        stats = _own_part(turns.engine.stats(), self.maple.own_ids(self.owner))
         if self._wants_json():
             counts = attrs.asdict(stats, recurse=False)
             self.write(encode_json(attrs.asdict(Stats(model=model, status=turns.status, **counts))))
@@ -84,6 +84,15 @@ class StatsHandler(JsonHandler):
         return wanted == "json" or (
             not wanted and "application/json" in self.request.headers.get("Accept", "")
         )
+
+
+def _own_part(stats: EngineStats, ids: frozenset[str]) -> EngineStats:
+    """The counts of all, and of single requests those of one owner."""
+    return attrs.evolve(
+        stats,
+        queue=tuple(each for each in stats.queue if each.request_id in ids),
+        prefills=tuple(each for each in stats.prefills if each.request_id in ids),
+    )
 
 
 def _words(stats: EngineStats) -> Iterator[str]:

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from tornado.httputil import HTTPHeaders
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 from maple.http.services import Network
 
@@ -15,6 +15,7 @@ IGNORED = "X-Maple-Ignored"
 EXPOSED_HEADERS = f"X-Request-Id, Retry-After, {IGNORED}"
 PREFLIGHT_SECONDS = "600"
 
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2000}")
 
 
@@ -25,6 +26,21 @@ def is_own_host(host_name: str, allowed: Iterable[str]) -> bool:
     """
     name = host_name.removesuffix(".")
     return name == "localhost" or name in allowed or _address(name) is not None
+
+
+def is_foreign_page(request: HTTPServerRequest, allowed: frozenset[str]) -> bool:
+    """Whether a browser sent this for a page that is neither allowed nor the server's own.
+
+    A POST without a body needs no preflight: that a page may not read the answer does not keep it from asking.
+    """
+    origin = request.headers.get("Origin", "").lower()
+    if {origin, "*"} & allowed:
+        return False
+    if not origin:
+        return request.headers.get("Sec-Fetch-Site", "").lower() == "cross-site"
+    scheme, _, site = origin.partition("://")
+    port = _DEFAULT_PORTS.get(scheme, "")
+    return site.removesuffix(port) != request.host.lower().removesuffix(port)
 
 
 def cors_headers(origin: str | None, allowed: frozenset[str]) -> dict[str, str]:

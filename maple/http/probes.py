@@ -64,6 +64,7 @@ class ProbeHandler(JsonHandler):
     """What the probes have in common: no key, and a table for each answer."""
 
     needs_key = False
+    is_probe = True
     answer: ClassVar[type]
     statuses: ClassVar[tuple[int, ...]] = (200, 503)
 

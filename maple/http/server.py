@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
 from typing import cast
 
 import attrs
@@ -13,11 +12,11 @@ import structlog
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPConnection, HTTPMessageDelegate
-from tornado.netutil import add_accept_handler, bind_sockets
+from tornado.netutil import bind_sockets
 
 from maple.errors import MapleError
 from maple.http.application import MapleApplication
-from maple.http.connections import Acceptor, PatientStream
+from maple.http.connections import MOST_SURPLUS, Acceptor, PatientStream
 from maple.http.routes import UnknownRouteHandler, routes
 from maple.http.services import Services
 from maple.settings import Settings
@@ -27,8 +26,8 @@ if sys.platform != "win32":
 
 log = structlog.get_logger(__name__)
 
-SPARE_DESCRIPTORS = 128
-"""Descriptors kept for weights, logs, sockets that are turned away and the like."""
+SPARE_DESCRIPTORS = MOST_SURPLUS + 256
+"""Descriptors kept beside the connections: for those beyond their cap, and for weights, sessions, logs and the like."""
 BACKLOG = 1024
 """Connections that may wait to be accepted: a burst should not have to knock twice."""
 NO_LIMIT = 1 << 62
@@ -54,16 +53,13 @@ class RunningServer:
         self.application = application
         self.server = server
         self._acceptor = Acceptor(server, application.services.limits, most)
-        self._sockets: list[socket.socket] = []
-        self._stop_accepting: list[Callable[[], None]] = []
         self.port = 0
         """The port, also where the settings asked for any free one."""
 
     def start(self, sockets: list[socket.socket]) -> None:
         """Begin to accept connections on sockets that already listen."""
-        self._sockets = sockets
         self.port = sockets[0].getsockname()[1]
-        self._stop_accepting = [add_accept_handler(each, self._acceptor.accept) for each in sockets]
+        self._acceptor.listen(sockets)
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - it reports instead of raising
         """Refuse new generations, let the others end, then stop listening.
@@ -74,20 +70,14 @@ class RunningServer:
         services = self.application.services
         complete = await services.turns.engine.drain(timeout)
         await self.application.settled(services.limits.settle_seconds)
-        self._stop_listening()
+        self._acceptor.close()
         return complete
 
     async def close(self) -> None:
         """Stop listening and close every connection, whatever is under way."""
-        self._stop_listening()
+        self._acceptor.close()
         await self.server.close_all_connections()
-
-    def _stop_listening(self) -> None:
-        for stop in self._stop_accepting:
-            stop()
-        for listener in self._sockets:
-            listener.close()
-        self._stop_accepting = []
+        self.application.budget.close()
 
 
 class _Server(HTTPServer):

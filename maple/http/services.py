@@ -33,8 +33,20 @@ class Limits:
     """The largest body, as sent and as inflated."""
     bodies_bytes: int = 256 * MIB
     """The most that all bodies on their way in may hold together."""
-    header_bytes: int = 64 * 1024
+    bodies_bytes_each: int = 64 * MIB
+    """The most of it for one key, or one address where there are no keys."""
+    prepare_threads: int = 3
+    """How many bodies and prompts are read, inflated, structured and counted at a time."""
+    prepare_threads_each: int = 2
+    """How many of one key or address: fewer than all, so that nobody waits for another's whole load."""
+    prepare_seconds: float = 30.0
+    """The longest wait for such a thread."""
+    header_bytes: int = 16 * 1024
     header_seconds: float = 10.0
+    surplus_seconds: float = 1.0
+    """How long a connection beyond the cap has for its headers."""
+    pause_seconds: float = 1.0
+    """How long no connection is accepted once the descriptors have run out."""
     idle_seconds: float = 75.0
     stall_seconds: float = 60.0
     """How long a client may leave its answer unread before the connection is dropped."""

@@ -91,13 +91,16 @@ class SessionActionHandler(SessionHandler):
 
     async def respond(self, *groups: str) -> None:
         """The manifest of what was saved, or what was loaded."""
-        body = self.take_body()
-        if body:
-            parse_body(body)
+        await self.from_body(_check_body)
         engine = self.services.turns.engine
         saves = self.route.endswith("/save")
         act = engine.save_session if saves else engine.load_session
         self.write(encode_json(attrs.asdict(await act(self.owner, groups[0]))))
+
+
+def _check_body(body: bytes) -> None:
+    if body:
+        parse_body(body)
 
 
 class SessionManifestHandler(SessionHandler):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import attrs
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -47,6 +47,27 @@ class TurnTimes:
     first_token_seconds: float
 
 
+class BudgetMetrics:
+    """What is done for requests before a slot. Counters take ``inc`` on any thread; who owns the figures behind the
+    gauges sets their functions.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"maple_{name}", text, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"maple_{name}", text, registry=registry)
+
+        self.inflated_bytes = counter("inflated_bytes", "Bytes that compressed bodies came to")
+        self.structured_items = counter("structured_items", "Messages, tools and the like that were read")
+        self.counted_tokens = counter("counted_tokens", "Prompt ids counted before admission")
+        self.refused = counter("preparation_refused", "Requests refused by the budget")
+        self.body_bytes = gauge("body_bytes", "Bytes of bodies that are held")
+        self.threads = gauge("preparation_threads", "Threads that read a body or a prompt")
+        self.waiting = gauge("preparation_waiting", "Requests that wait for such a thread")
+
+
 class Metrics:
     """All the server's metrics. Used on the event loop's thread."""
 
@@ -65,6 +86,8 @@ class Metrics:
         self._request = self._histogram(
             "request", "From the request to the end of its answer, generation only"
         )
+
+        self.budget = BudgetMetrics(self._registry)
 
     def answered(self, route: str, status: int) -> None:
         """One request has been answered, or left by its client (499). ``route`` is a pattern, not a path."""

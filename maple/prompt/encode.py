@@ -8,7 +8,7 @@ import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 import attrs
 import structlog
@@ -54,6 +54,10 @@ class EncodedPrompt:
     text: str
     subject: str
     end: ConversationEnd
+
+
+Prepare = Callable[[Callable[[], EncodedPrompt]], Awaitable[EncodedPrompt]]
+"""Runs the encoding of one prompt off the loop."""
 
 
 class PromptEncoder:
@@ -193,14 +197,19 @@ class PromptPool:
         self.encoder = encoder
         self._threads = concurrent.futures.ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="maple-prompt")
 
-    async def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
-        """As PromptEncoder.encode, in the pool."""
+    async def encode(
+        self, prompt: Prompt, *, thinking: bool, limit: int, prepare: Prepare | None = None
+    ) -> EncodedPrompt:
+        """As PromptEncoder.encode, in the pool, or wherever ``prepare`` runs it."""
         work = functools.partial(self.encoder.encode, prompt, thinking=thinking, limit=limit)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await (prepare or self._in_pool)(work)
         except TemplateFailed as error:
             log.error("prompt.template_failed", reason=error.reason)  # noqa: TRY400 -- no text of the client's
             raise
+
+    async def _in_pool(self, work: Callable[[], EncodedPrompt]) -> EncodedPrompt:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
         """Stop the pool's threads; nothing may be encoded afterwards."""

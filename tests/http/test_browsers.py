@@ -12,6 +12,8 @@ from maple.http.services import HttpSettings
 from maple.settings import Settings
 
 if TYPE_CHECKING:
+    import pathlib
+
     from tests.http.conftest import LiveServer, Serve
 
 PAGE = "https://app.example"
@@ -124,6 +126,53 @@ def test_a_client_of_http_1_0_may_leave_the_host_out(server: LiveServer) -> None
 def test_what_is_neither_name_nor_address_is_not_ours(name: str) -> None:
     """Spellings of addresses that only some resolvers take are names."""
     assert not is_own_host(name, ())
+
+
+FOREIGN = [
+    {"Origin": PAGE},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "http://localhost"},
+    {"Origin": "https://127.0.0.1", "Host": "127.0.0.1:80"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Origin": PAGE, "Sec-Fetch-Site": "same-site"},
+]
+OWN = [
+    {},
+    {"Origin": "http://127.0.0.1", "Host": "127.0.0.1"},
+    {"Origin": "http://localhost:8000", "Host": "LOCALHOST:8000"},
+    {"Origin": "https://localhost", "Host": "localhost:443"},
+    {"Origin": "http://localhost", "Host": "localhost:80"},
+    {"Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "same-origin"},
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/x/save", "/v1/sessions/x/load", CHAT])
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_page_of_another_site_cannot_have_anything_done(
+    serve: Serve, tmp_path: pathlib.Path, path: str, headers: dict[str, str]
+) -> None:
+    """A POST without a body needs no preflight, so the answer is a 403 whether the page may read it or not."""
+    answer = serve(session_dir=tmp_path).request("POST", path, headers=headers)
+    assert (answer.status, answer.error["code"]) == (403, "origin_not_allowed")
+
+
+@pytest.mark.parametrize("headers", OWN)
+def test_its_own_pages_and_those_that_are_no_pages_can(server: LiveServer, headers: dict[str, str]) -> None:
+    """No Origin, the Host's own, or a browser that says it is nobody else's."""
+    assert server.post(CHAT, server.chat_body(), headers).status == 200
+
+
+def test_a_page_with_a_key_or_a_listed_one_can(serve: Serve) -> None:
+    """Who has the key was meant to; without it the page hears of itself, not of the key."""
+    server = serve(api_key="secret")
+    key = {"Authorization": "Bearer secret"}
+    assert server.post(CHAT, server.chat_body(), {"Origin": PAGE, **key}).status == 200
+    assert server.post(CHAT, server.chat_body(), {"Origin": PAGE}).error["code"] == "origin_not_allowed"
+    assert server.post(CHAT, server.chat_body(), {"Host": "evil.example"}).status == 401
+    assert serve(allowed_origins=(PAGE,)).post(CHAT, server.chat_body(), {"Origin": PAGE}).status == 200
+    assert serve(allowed_origins=("*",)).post(CHAT, server.chat_body(), {"Origin": "null"}).status == 200
 
 
 # Proxies.

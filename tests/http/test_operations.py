@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -13,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from maple.scripted.script import Recording
 
 if TYPE_CHECKING:
+    import pathlib
+
     from tests.http.conftest import LiveServer, Serve
 
 CHAT = 'maple_requests_total{route="/v1/chat/completions",status="200"}'
@@ -37,6 +40,13 @@ NAMES = {
     "maple_sessions": "gauge",
     "maple_model_load_seconds": "gauge",
     "maple_build_info": "gauge",
+    "maple_inflated_bytes": "counter",
+    "maple_structured_items": "counter",
+    "maple_counted_tokens": "counter",
+    "maple_preparation_refused": "counter",
+    "maple_body_bytes": "gauge",
+    "maple_preparation_threads": "gauge",
+    "maple_preparation_waiting": "gauge",
 }
 
 
@@ -169,3 +179,30 @@ def test_stats_are_text_otherwise(server: LiveServer, path: str, accept: str) ->
     answer = server.get(path, Accept=accept)
     with pytest.raises(json.JSONDecodeError):
         json.loads(answer.body)
+
+
+def test_stats_show_a_key_its_own_requests_and_of_others_the_number(
+    serve: Serve, tmp_path: pathlib.Path
+) -> None:
+    """Ids are what operators search logs for: another key's tell who does what, and when."""
+    file = tmp_path / "keys"
+    file.write_text("ada:one\nbob:two\n")
+    file.chmod(0o600)
+    server = serve(Recording(pieces=tuple("abcdefghij" * 100), delay_ms=20), api_key_file=file)
+    keys = {"ada": "Bearer one", "bob": "Bearer two"}
+    with contextlib.ExitStack() as stack:
+        for name, key in (("first", "Bearer one"), *keys.items()):
+            body = server.chat_body(stream=True)
+            sent = server.request_bytes(
+                "/v1/chat/completions", body, Authorization=key, X_Request_Id=f"of-{name}"
+            )
+            stack.enter_context(server.send(sent))
+            server.until(lambda: server.engine.stats().running == 1)
+        server.until(lambda: server.engine.stats().waiting == 2)
+        for name, key in keys.items():
+            stats = server.get("/v1/stats?format=json", Authorization=key).json
+            assert [each["request_id"] for each in stats["queue"]] == [f"of-{name}"]
+            assert (stats["running"], stats["waiting"]) == (1, 2)
+            text = server.get("/v1/stats", Authorization=key).body.decode()
+            assert [word for word in text.split() if word.startswith("of-")] == [f"of-{name}"]
+    server.until_idle()
