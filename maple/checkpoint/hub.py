@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 
 from maple.checkpoint.disk import existing
 from maple.checkpoint.errors import LoadCancelled, LoadError
+from maple.checkpoint.shards import FLASHHEAD
 
 __all__ = ["cached", "is_wanted", "locate"]
 
@@ -41,7 +42,7 @@ WANTED = (
     "model*.index.json",
     "maple-pack.json",
 )
-UNWANTED = ("*flashhead*", "*/*")
+UNWANTED = (f"*{FLASHHEAD}*", "*/*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LOG_EVERY = 5.0
 

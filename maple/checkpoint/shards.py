@@ -18,10 +18,21 @@ from safetensors import SafetensorError, safe_open
 
 from maple.checkpoint.errors import LoadError
 
-__all__ = ["Array", "MappedShards", "Shard", "TensorInfo", "find_shards", "read_json", "read_shard"]
+__all__ = [
+    "FLASHHEAD",
+    "Array",
+    "MappedShards",
+    "Shard",
+    "TensorInfo",
+    "find_shards",
+    "read_json",
+    "read_shard",
+]
 
 Array = npt.NDArray[Any]
 
+FLASHHEAD = "flashhead"
+"""In the names of files and tensors of the approximate head that some exports carry; it is passed over."""
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _JSON_LIMIT = 64 << 20
@@ -93,7 +104,7 @@ def _indexed(index: pathlib.Path) -> list[str]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise LoadError(f"{INDEX} has no weight_map of tensor names to file names")
-    names = sorted({name for name in weight_map.values() if "flashhead" not in name})
+    names = sorted({name for name in weight_map.values() if FLASHHEAD not in name})
     for name in names:
         if pathlib.PurePath(name).name != name or "\\" in name:
             raise LoadError(f"{INDEX} names a file outside its folder: {name[:64]!r}")

@@ -9,10 +9,11 @@ import attrs
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.fields import MapleFields
-from maple.checkpoint.shards import TensorInfo
+from maple.checkpoint.shards import FLASHHEAD, TensorInfo
 from maple.checkpoint.slots import Slot, model_slots
 
 __all__ = [
+    "FLOATS",
     "Affine",
     "Dense",
     "GroupWords",
@@ -28,7 +29,7 @@ __all__ = [
 FLOATS = ("BF16", "F16", "F32")
 _WORD_CODES = 16  # two-bit codes in a 32-bit word
 _TABLE_CODES = 8  # four-bit codes in a 32-bit word
-_IGNORED = re.compile(r"\.mlp\.gate\.expert_bias$")
+_IGNORED = re.compile(rf"\.mlp\.gate\.expert_bias$|{FLASHHEAD}")
 
 
 @attrs.frozen(kw_only=True)

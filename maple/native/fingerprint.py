@@ -20,8 +20,11 @@ from maple.native.packing import (
 
 __all__ = ["FORMAT", "fingerprint"]
 
-FORMAT = 1
-"""Version of a pack's files and names; `fingerprint` covers the bytes of its matrices."""
+FORMAT = 2
+"""Version of a pack's files, names and numbers; `fingerprint` covers the layout of its matrices.
+
+1 took scales that were stored in float16 for bf16, so its packs may hold wrong weights.
+"""
 
 
 @functools.cache

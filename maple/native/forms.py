@@ -11,7 +11,8 @@ from maple.native.packing import GROUP, Kind
 
 __all__ = ["Forms"]
 
-_STORED = {"BF16": Kind.BF16, "F32": Kind.F32}
+_STORED = {"BF16": Kind.BF16, "F16": Kind.F32, "F32": Kind.F32}
+"""Float32 holds every number of the two others."""
 
 
 @attrs.frozen(kw_only=True)
@@ -34,8 +35,6 @@ class Forms:
             head = Kind.INT8
         routers = {kind for name, kind in stored.items() if name.endswith(".mlp.gate")}
         router = Kind.F32 if Kind.F32 in routers else Kind.BF16
-        if len(routers) > 1:
-            raise LoadError("the routers of the layers are of different dtypes")
         return cls(router=router, embedding=stored["model.word_embeddings"], head=head)
 
     @classmethod
@@ -60,9 +59,9 @@ def _is_plain(slot: Slot) -> bool:
 def _stored(plan: Plan, slot: Slot) -> Kind:
     source = plan.sources[slot]
     if isinstance(source, Affine):
-        if source.scales.dtype != "BF16" or source.scales.shape[-1] * GROUP != slot.shape[-1]:
-            raise LoadError(f"tensor {source.weight.name} is not in groups of {GROUP} with bf16 scales")
+        if source.scales.shape[-1] * GROUP != slot.shape[-1]:
+            raise LoadError(f"tensor {source.weight.name} is not in groups of {GROUP}")
         return Kind.AFFINE4
-    if not isinstance(source, Dense) or source.weight.dtype not in _STORED:
-        raise LoadError(f"tensor {slot.name}.weight is neither bf16, float32 nor 4-bit")
+    if not isinstance(source, Dense):
+        raise LoadError(f"tensor {slot.name}.weight is neither of floats nor in four bits")
     return _STORED[source.weight.dtype]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Literal
 
 import attrs
 import numpy as np
@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.fields import FULL, PlainConfig
+from maple.checkpoint.shards import Array
 from maple.checkpoint.slots import model_slots
 from maple.native.forms import Forms
 from maple.native.model import SWIGLU_LIMIT, EmbeddingWeights, LayerWeights, ModelShape, ModelWeights
 from maple.native.packing import BLOCK_ROWS, GROUP, Kind, PackedMatrix, block_count, matrix_bytes
 
-__all__ = ["Layout", "MatrixForm", "Part", "model_shape"]
+__all__ = ["Layout", "MatrixForm", "Part", "SlotRows", "model_shape"]
 
-Array = npt.NDArray[Any]
+_WIDEST_HEAD = 256
+_MOST_COLUMNS = 32768
 _NUMBERS: Mapping[str, npt.DTypeLike] = {
     "F32": np.float32,
     "BF16": np.uint16,
@@ -43,15 +45,31 @@ class MatrixForm:
         return matrix_bytes(self.kind, self.rows, self.cols) * self.count
 
 
+@attrs.frozen
+class SlotRows:
+    """Where a slot's rows lie in a packed matrix: in its blocks from `first` on, every `step`-th."""
+
+    slot: str
+    first: int = 0
+    step: int = 1
+
+
+_EMBEDDINGS = (SlotRows("model.word_embeddings"),)
+
+
 @attrs.frozen(kw_only=True)
 class Part:
-    """One tensor of a pack; `matrix` where its bytes are a packed matrix, `slots` what it was made from."""
+    """One tensor of a pack, and what it is made from.
+
+    matrix: where its bytes are a packed matrix. field: of a table of 4-bit words, which of its three tensors.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    slots: tuple[str, ...]
+    rows: tuple[SlotRows, ...]
     matrix: MatrixForm | None = None
+    field: Literal["weight", "scales", "biases"] = "weight"
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +93,7 @@ class Layout:
         slots = {slot.name for slot in model_slots(config)}
         parts = [*self._matrices(), *self._tables(), *self._norms(), *self._table_scales()]
         self.parts = {part.name: part for part in parts}
-        made = {slot for part in parts for slot in part.slots}
+        made = {rows.slot for part in parts for rows in part.rows}
         if made != slots:
             raise LoadError(f"the kernels know no {min(made ^ slots)}")
 
@@ -127,18 +145,21 @@ class Layout:
         both = 2 * block_count(s.expert_width) * BLOCK_ROWS
         for i in range(s.layers):
             at, model = f"layers.{i}.", f"model.layers.{i}."
-            attention = f"{model}self_attn."
-            experts = f"{model}mlp.experts."
-            projections = tuple(f"{attention}{name}_proj" for name in "qkv")
+            attention, experts = f"{model}self_attn.", f"{model}mlp.experts."
+            q, k, v = (
+                SlotRows(f"{attention}{name}_proj", first // BLOCK_ROWS)
+                for name, first in (("q", 0), ("k", queries), ("v", queries + keys))
+            )
+            gate, up = SlotRows(f"{experts}gate", 0, 2), SlotRows(f"{experts}up", 1, 2)
             router = MatrixForm(kind=self.forms.router, rows=s.experts, cols=s.hidden)
-            yield _matrix(f"{at}router", router, f"{model}mlp.gate")
-            yield _matrix(f"{at}qkv", _ternary(queries + 2 * keys, s.hidden), *projections)
-            yield _matrix(f"{at}output", _ternary(s.hidden, queries), f"{attention}o_proj")
-            gate_up = _ternary(both, s.hidden, s.experts)
-            yield _matrix(f"{at}gate_up", gate_up, f"{experts}gate", f"{experts}up")
-            yield _matrix(f"{at}down", _ternary(s.hidden, s.expert_width, s.experts), f"{experts}down")
+            yield _matrix(f"{at}router", router, SlotRows(f"{model}mlp.gate"))
+            yield _matrix(f"{at}qkv", _ternary(queries + 2 * keys, s.hidden), q, k, v)
+            yield _matrix(f"{at}output", _ternary(s.hidden, queries), SlotRows(f"{attention}o_proj"))
+            yield _matrix(f"{at}gate_up", _ternary(both, s.hidden, s.experts), gate, up)
+            down = _ternary(s.hidden, s.expert_width, s.experts)
+            yield _matrix(f"{at}down", down, SlotRows(f"{experts}down"))
         head = MatrixForm(kind=self.forms.head, rows=s.vocabulary, cols=s.hidden)
-        yield _matrix("head", head, "lm_head")
+        yield _matrix("head", head, SlotRows("lm_head"))
 
     def _tables(self) -> Iterator[Part]:
         s, kind = self.shape, self.forms.embedding
@@ -147,8 +168,7 @@ class Layout:
             Kind.BF16: ("BF16", s.hidden),
             Kind.F32: ("F32", s.hidden),
         }[kind]
-        slots = ("model.word_embeddings",)
-        yield Part(name="embedding", dtype=dtype, shape=(s.vocabulary, last), slots=slots)
+        yield Part(name="embedding", dtype=dtype, shape=(s.vocabulary, last), rows=_EMBEDDINGS)
 
     def _norms(self) -> Iterator[Part]:
         s = self.shape
@@ -160,29 +180,42 @@ class Layout:
                 ("q_norm", "self_attn.q_norm", s.head_dim),
                 ("k_norm", "self_attn.k_norm", s.head_dim),
             ):
-                yield Part(name=f"layers.{i}.{name}", dtype="F32", shape=(size,), slots=(f"{model}{slot}",))
-        yield Part(name="norm", dtype="F32", shape=(s.hidden,), slots=("model.norm",))
+                yield _norm(f"layers.{i}.{name}", size, f"{model}{slot}")
+        yield _norm("norm", s.hidden, "model.norm")
 
     def _table_scales(self) -> Iterator[Part]:
         s = self.shape
         if self.forms.embedding is Kind.AFFINE4:
-            for name in ("scales", "biases"):
-                shape = (s.vocabulary, s.hidden // GROUP)
-                yield Part(name=f"embedding.{name}", dtype="BF16", shape=shape, slots=())
+            shape = (s.vocabulary, s.hidden // GROUP)
+            yield Part(name="embedding.scales", dtype="BF16", shape=shape, rows=_EMBEDDINGS, field="scales")
+            yield Part(name="embedding.biases", dtype="BF16", shape=shape, rows=_EMBEDDINGS, field="biases")
 
 
 def _ternary(rows: int, cols: int, count: int = 1) -> MatrixForm:
     return MatrixForm(kind=Kind.TERNARY, rows=rows, cols=cols, count=count)
 
 
-def _matrix(name: str, form: MatrixForm, *slots: str) -> Part:
-    return Part(name=name, dtype="U8", shape=(form.nbytes,), slots=slots, matrix=form)
+def _matrix(name: str, form: MatrixForm, *rows: SlotRows) -> Part:
+    return Part(name=name, dtype="U8", shape=(form.nbytes,), rows=rows, matrix=form)
+
+
+def _norm(name: str, size: int, slot: str) -> Part:
+    return Part(name=name, dtype="F32", shape=(size,), rows=(SlotRows(slot),))
 
 
 def model_shape(config: PlainConfig) -> ModelShape:
     """The kernels' geometry; raises `LoadError` for a Maple that they do not compute."""
     if config.swiglu_limit != SWIGLU_LIMIT:
         raise LoadError(f"swiglu_limit {config.swiglu_limit} is not the kernels' {SWIGLU_LIMIT}")
+    if config.head_dim % BLOCK_ROWS or config.head_dim > _WIDEST_HEAD:
+        raise LoadError(f"head_dim {config.head_dim} is no multiple of {BLOCK_ROWS} up to {_WIDEST_HEAD}")
+    for name, columns in (
+        ("hidden_size", config.hidden_size),
+        ("moe_intermediate_size", config.moe_intermediate_size),
+        ("num_attention_heads times head_dim", config.num_attention_heads * config.head_dim),
+    ):
+        if columns > _MOST_COLUMNS:
+            raise LoadError(f"{name} {columns} is more than the kernels' {_MOST_COLUMNS}")
     return ModelShape(
         hidden=config.hidden_size,
         heads=config.num_attention_heads,

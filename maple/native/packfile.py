@@ -5,29 +5,24 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.fields import PlainConfig
 from maple.checkpoint.folder import PACK_MANIFEST
 from maple.checkpoint.pack_cache import sync
-from maple.checkpoint.shards import SINGLE, read_json, read_shard
+from maple.checkpoint.shards import SINGLE, Array, MappedShards, Shard, read_json, read_shard
 from maple.native.fingerprint import FORMAT, fingerprint
 from maple.native.forms import Forms
 from maple.native.layout import Layout
 from maple.native.model import ModelWeights
 from maple.native.pages import forget, in_huge_pages
-from maple.native.raw_checkpoint import StoredTensors
 
 __all__ = ["PACK_MANIFEST", "Pack", "is_pack", "write_pack"]
 
 _PAGE = 4096
-
-Array = npt.NDArray[Any]
 
 
 def is_pack(folder: pathlib.Path) -> bool:
@@ -100,9 +95,9 @@ class Pack:
                 f"{folder.name} was packed for other kernels than these: pack its checkpoint again"
             )
         layout = Layout(config, Forms.from_names(manifest.get("forms")))
-        _check_file(folder, layout, manifest.get("files"))
-        tensors = StoredTensors(folder)
-        arrays = {name: tensors[name].data for name in layout.parts}
+        shard = _checked(folder, layout, manifest.get("files"))
+        mapped = MappedShards([shard])
+        arrays = {name: mapped.view(shard.tensors[name]) for name in layout.parts}
         in_huge_pages(arrays["head"])
         return cls(layout=layout, arrays=arrays)
 
@@ -111,7 +106,7 @@ class Pack:
         return self.layout.bind(self.arrays)
 
 
-def _check_file(folder: pathlib.Path, layout: Layout, files: object) -> None:
+def _checked(folder: pathlib.Path, layout: Layout, files: object) -> Shard:
     if not (folder / SINGLE).is_file():
         raise LoadError(f"{folder.name} holds no {SINGLE}")
     shard = read_shard(folder / SINGLE)
@@ -127,3 +122,4 @@ def _check_file(folder: pathlib.Path, layout: Layout, files: object) -> None:
             )
     if surplus := shard.tensors.keys() - layout.parts.keys():
         raise LoadError(f"tensor {min(surplus)} is not part of a Maple of this shape")
+    return shard

@@ -63,9 +63,10 @@ def in_huge_pages(array: npt.NDArray[np.generic]) -> None:
             area.madvise(mmap.MADV_HUGEPAGE)
 
 
-def touch(arrays: list[npt.NDArray[np.uint8]], *, threads: int, cancelled: Callable[[], bool]) -> None:
+def touch(arrays: Iterable[npt.NDArray[np.generic]], *, threads: int, cancelled: Callable[[], bool]) -> None:
     """Touch every page of `arrays`; stops early, without an error, once `cancelled` says yes."""
-    blocks = [array[i : i + _BLOCK] for array in arrays for i in range(0, array.size, _BLOCK)]
+    runs = [array.reshape(-1).view(np.uint8) for array in arrays]
+    blocks = [run[i : i + _BLOCK] for run in runs for i in range(0, run.size, _BLOCK)]
 
     def touch_block(block: npt.NDArray[np.uint8]) -> None:
         if not cancelled():

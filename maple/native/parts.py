@@ -1,29 +1,32 @@
-"""From a checkpoint of any spelling to the parts of a pack, one after another, each checked on the way."""
+"""From a checkpoint's plan to the parts of a pack, one after another, each checked on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import contextlib
+from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
+import attrs
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.folder import Checkpoint
 from maple.checkpoint.progress import LoadTracker
-from maple.checkpoint.shards import TensorInfo
-from maple.checkpoint.slots import Slot
-from maple.native.layout import Layout, Part
+from maple.checkpoint.shards import Array, MappedShards, TensorInfo
+from maple.checkpoint.spelling import FLOATS, Affine, Dense, GroupWords, PerExpert, Source, Words
+from maple.checkpoint.values import as_bf16, as_float32, require_finite
+from maple.native.layout import Layout, MatrixForm, Part
 from maple.native.library import KernelError
+from maple.native.packing import (
+    Kind,
+    PackedMatrix,
+    Place,
+    pack_affine4,
+    pack_codes2,
+    pack_dense,
+    pack_ternary,
+)
 from maple.native.pages import read_ahead
-from maple.native.raw_checkpoint import Reader, StoredTensors
 
-__all__ = ["NotForKernels", "packed_parts"]
-
-Array = npt.NDArray[Any]
-_BLOCK = 1 << 22
-# Bits of the exponent: all of them set means NaN or infinity.
-_EXPONENT = {"BF16": (np.uint16, 0x7F80), "F16": (np.uint16, 0x7C00), "F32": (np.uint32, 0x7F800000)}
+__all__ = ["NotForKernels", "bf16_scales", "packed_parts"]
 
 
 class NotForKernels(LoadError):
@@ -39,103 +42,172 @@ def packed_parts(
     `LoadError` naming the tensor, `NotForKernels` for a row or dtype that only torch computes, and
     `LoadCancelled`.
     """
-    packer = _Packer(checkpoint, layout, tracker, threads)
+    packer = _Packer(checkpoint, threads)
     parts = list(layout.parts.values())
     packer.read_ahead(parts[0])
     for part, following in zip(parts, [*parts[1:], None], strict=True):
         if following is not None:
             packer.read_ahead(following)
-        yield part.name, packer.make(part)
+        yield part.name, packer.make(part, tracker)
 
 
 class _Packer:
-    def __init__(self, checkpoint: Checkpoint, layout: Layout, tracker: LoadTracker, threads: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, threads: int) -> None:
         self._plan = checkpoint.plan
         self._slots = {slot.name: slot for slot in checkpoint.plan.sources}
-        self._layout = layout
-        self._tracker = tracker
-        self._tensors = StoredTensors(checkpoint.folder)
-        self._reader = Reader(self._tensors, layout.shape, threads)
+        self._files = MappedShards(checkpoint.shards)
+        self._threads = threads
 
     def read_ahead(self, part: Part) -> None:
         """Have the system read what a part will be made from, while another is made."""
-        read_ahead(
-            self._tensors[info.name].data
-            for name in part.slots
-            for info in self._plan.parts(self._slots[name])
-        )
+        read_ahead(self._files.view(info) for info in self._infos(part))
 
-    def make(self, part: Part) -> Array:
+    def make(self, part: Part, tracker: LoadTracker) -> Array:
         """The bytes of one part."""
-        slots = [self._slots[name] for name in part.slots]
-        for slot in slots:
-            self._require_finite(slot)
-        try:
-            made = self._make(part)
-        except KernelError as e:
-            for slot in slots:
-                self._require_finite(slot, everything=True)
-            raise NotForKernels(f"tensor {_name(part)}: {e}") from e
-        for slot in slots:
-            for info in self._plan.parts(slot):
-                self._tracker.advance(info)
-        self._tensors.release()
+        form = part.matrix
+        made = self._stored(part) if form is None or form.kind is not Kind.TERNARY else self._rows(part, form)
+        for info in self._infos(part):
+            tracker.advance(info)
+        self._files.release()
         return made
 
-    def _make(self, part: Part) -> Array:
-        stem, _, last = part.name.rpartition(".")
-        if part.dtype == "F32" and part.name != "embedding":
-            return self._reader.floats(f"{part.slots[0]}.weight")
-        makers: dict[str, Callable[[], Array]] = {
-            "head": lambda: (
-                self._reader.head("int8" if self._layout.forms.head.name == "INT8" else "auto").data
-            ),
-            "embedding": lambda: self._reader.embedding().data,
-            "embedding.scales": lambda: _present(self._reader.embedding().scales),
-            "embedding.biases": lambda: _present(self._reader.embedding().biases),
-        }
-        if part.name in makers:
-            return makers[part.name]()
-        model = f"model.{stem}."
-        attention, mlp = f"{model}self_attn.", f"{model}mlp."
-        reader = self._reader
-        in_layer: dict[str, Callable[[], Array]] = {
-            "router": lambda: (
-                reader.dense(reader.tensor(f"{mlp}gate.weight"), self._layout.shape.experts, "auto").data
-            ),
-            "qkv": lambda: reader.qkv(attention).data,
-            "output": lambda: reader.output(attention).data,
-            "gate_up": lambda: reader.gate_up(mlp).data,
-            "down": lambda: reader.down(mlp).data,
-        }
-        return in_layer[last]()
+    def _infos(self, part: Part) -> Iterator[TensorInfo]:
+        for rows in part.rows:
+            yield from self._plan.parts(self._slots[rows.slot])
 
-    def _require_finite(self, slot: Slot, *, everything: bool = False) -> None:
-        """Check a slot's float tensors; the rows of a ternary one are checked as they are packed."""
-        for info in self._plan.parts(slot):
-            if info.dtype in _EXPONENT and (everything or not _is_packed(slot, info)):
-                self._check_finite(info)
+    # -- norms, router, tables
 
-    def _check_finite(self, info: TensorInfo) -> None:
-        dtype, exponent = _EXPONENT[info.dtype]
-        data = self._tensors[info.name].data.view(np.uint8)
-        for begin in range(0, data.size, _BLOCK):
-            bits = np.frombuffer(data[begin : begin + _BLOCK], dtype)
-            if ((bits & exponent) == exponent).any():
-                raise LoadError(f"tensor {info.name} holds NaN or infinity")
+    def _stored(self, part: Part) -> Array:
+        """A part that is made from one slot and is not packed in rows of two bits."""
+        slot = self._slots[part.rows[0].slot]
+        match self._plan.sources[slot], part.matrix:
+            case Dense() as source, None:
+                numbers = self._finite(source.weight)
+                return as_float32(source.weight, numbers) if part.dtype == "F32" else numbers
+            case Dense() as source, MatrixForm() as form:
+                numbers = self._finite(source.weight)
+                exact = numbers if source.weight.dtype == "BF16" else as_float32(source.weight, numbers)
+                return pack_dense(exact, (form.rows, form.cols), form.kind, threads=self._threads).data
+            case Affine() as source, None:
+                return (
+                    self._files.view(source.weight)
+                    if part.field == "weight"
+                    else self._scales(getattr(source, part.field))
+                )
+            case Affine() as source, MatrixForm() as form:
+                words, scales, biases = (
+                    self._files.view(source.weight),
+                    self._scales(source.scales),
+                    self._scales(source.biases),
+                )
+                return pack_affine4(words, scales, biases, (form.rows, form.cols), threads=self._threads).data
+        raise NotForKernels(f"tensor {slot.name}.weight is stored as no norm, router or table is")
+
+    def _finite(self, info: TensorInfo) -> Array:
+        numbers = self._files.view(info)
+        require_finite(info, numbers)
+        return numbers
+
+    def _scales(self, info: TensorInfo) -> Array:
+        return bf16_scales(info, self._files.view(info))
+
+    # -- ternary matrices
+
+    def _rows(self, part: Part, form: MatrixForm) -> Array:
+        packed = PackedMatrix.empty(form.kind, form.rows, form.cols, form.count)
+        for rows in part.rows:
+            source = self._plan.sources[self._slots[rows.slot]]
+            self._pack(source, Place(into=packed, first=rows.first, step=rows.step))
+        return packed.data
+
+    def _pack(self, source: Source, place: Place) -> None:
+        match source:
+            case Words():
+                self._pack_words(source, self._scales(source.alpha), place)
+            case GroupWords():
+                self._pack_words(source, self._row_alpha(source), place)
+            case Dense():
+                self._pack_floats(source.weight, source.rows, place)
+            case PerExpert():
+                for i, info in enumerate(source.weights):
+                    self._pack_floats(info, None, attrs.evolve(place, matrix=i))
+            case Affine():
+                raise NotForKernels(
+                    f"tensor {source.weight.name} is a table in four bits where rows were expected"
+                )
+
+    def _pack_words(self, source: Words | GroupWords, alpha: Array, place: Place) -> None:
+        words = self._files.view(source.weight)
+        scales = _cut(alpha[..., None], source.rows)
+        for i, matrices in _runs(_cut(words, source.rows)):
+            count, rows, width = matrices.shape
+            with self._named(source.weight):
+                pack_codes2(
+                    matrices,
+                    scales.reshape(-1, rows)[i : i + count],
+                    (count, rows, width * 16),
+                    attrs.evolve(place, matrix=place.matrix + i),
+                    threads=self._threads,
+                )
+
+    def _row_alpha(self, source: GroupWords) -> Array:
+        """Scales in groups must agree along the row, and each bias be its scale's negative."""
+        scales, biases = self._scales(source.scales), self._scales(source.biases)
+        if (scales != scales[..., :1]).any() or ((biases ^ 0x8000) != scales).any():
+            raise NotForKernels(
+                f"tensor {source.weight.name}: its groups are not ternary with one scale a row"
+            )
+        return scales[..., 0].copy()
+
+    def _pack_floats(self, info: TensorInfo, rows: tuple[int, int] | None, place: Place) -> None:
+        for i, matrices in _runs(_cut(self._files.view(info), rows), apart=info.dtype != "BF16"):
+            with self._named(info):
+                bits = as_bf16(info, matrices)
+                if bits is None:
+                    raise KernelError(f"dtype {info.dtype} holds weights that bf16 does not hold exactly")
+                count, height, width = matrices.shape
+                pack_ternary(
+                    bits,
+                    (count, height, width),
+                    attrs.evolve(place, matrix=place.matrix + i),
+                    threads=self._threads,
+                )
+
+    @contextlib.contextmanager
+    def _named(self, info: TensorInfo) -> Iterator[None]:
+        """Name the tensor whose rows the kernels refuse; where they are not even finite, say that."""
+        try:
+            yield
+        except KernelError as e:
+            if info.dtype in FLOATS:
+                self._finite(info)
+            raise NotForKernels(f"tensor {info.name}: {e}") from e
 
 
-def _is_packed(slot: Slot, info: TensorInfo) -> bool:
-    return (
-        slot.kind == "ternary" and len(info.shape) >= len(slot.shape) - 1 and info.shape[-1] == slot.shape[-1]
-    )
+def bf16_scales(info: TensorInfo, scales: Array) -> Array:
+    """Scales or biases as the kernels hold them; raises `NotForKernels` where bf16 does not hold them exactly."""
+    require_finite(info, scales)
+    narrow = as_bf16(info, scales)
+    if narrow is None:
+        raise NotForKernels(
+            f"tensor {info.name} has dtype {info.dtype} and a scale that bf16 does not hold exactly"
+        )
+    return narrow
 
 
-def _present(array: Array | None) -> Array:
-    if array is None:
-        raise KernelError("a table has no scales")
-    return array
+def _cut(stack: Array, rows: tuple[int, int] | None) -> Array:
+    """The rows of one projection out of a fused tensor [..., rows, columns], as a view."""
+    return stack if rows is None else stack[..., slice(*rows), :]
 
 
-def _name(part: Part) -> str:
-    return part.slots[0] if part.slots else part.name
+def _runs(stack: Array, *, apart: bool = False) -> Iterator[tuple[int, Array]]:
+    """Matrices [count, rows, columns] that lie together, and the index of the first.
+
+    One by one where rows were cut out of each, or where converting all at once would take much memory.
+    """
+    matrices = stack.reshape(-1, *stack.shape[-2:])
+    if matrices.flags.c_contiguous and not apart:
+        yield 0, matrices
+        return
+    for i in range(len(matrices)):
+        yield i, matrices[i : i + 1]

@@ -18,6 +18,7 @@ from maple.checkpoint.progress import LoadProgress, LoadTracker
 from maple.native.fingerprint import FORMAT, fingerprint
 from maple.native.forms import Forms
 from maple.native.layout import Layout
+from maple.native.library import KernelError
 from maple.native.model import ModelShape, ModelWeights
 from maple.native.packfile import PACK_MANIFEST, Pack, is_pack, write_pack
 from maple.native.pages import touch
@@ -117,7 +118,7 @@ def _layout(checkpoint: Checkpoint, head_dtype: str) -> Layout:
     """What the kernels do not read is for torch."""
     try:
         return Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
-    except LoadError as e:
+    except (LoadError, KernelError) as e:
         raise NotForKernels(str(e)) from e
 
 
@@ -129,7 +130,7 @@ def _mapped(
     cancelled: Callable[[], bool],
 ) -> NativeWeights:
     if options.preload:
-        touch(list(pack.arrays.values()), threads=options.threads, cancelled=cancelled)
+        touch(pack.arrays.values(), threads=options.threads, cancelled=cancelled)
     if cancelled():
         raise LoadCancelled
     return NativeWeights(

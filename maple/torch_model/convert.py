@@ -12,6 +12,7 @@ from maple.checkpoint.progress import LoadTracker
 from maple.checkpoint.shards import MappedShards, TensorInfo
 from maple.checkpoint.slots import Slot
 from maple.checkpoint.spelling import Affine, Dense, GroupWords, PerExpert, Plan, Source, Words
+from maple.checkpoint.values import as_bf16, require_finite
 from maple.torch_model import ternary
 from maple.torch_model.affine import AffineTensor
 from maple.torch_model.mapped import tensor_of
@@ -20,8 +21,6 @@ from maple.torch_model.ternary import TernaryTensor
 __all__ = ["Converter", "Weights"]
 
 Weights = TernaryTensor | AffineTensor | torch.Tensor
-
-_FINITE_BLOCK = 1 << 22
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +80,7 @@ class Converter:
         packed = self._pack(source.weight, weight) if slot.kind == "ternary" else None
         if packed is not None:
             return packed
-        self._require_finite(source.weight, weight)
+        self._require_finite(source.weight)
         return weight if slot.kind == "table" else weight.clone()
 
     def _per_expert(self, slot: Slot, source: PerExpert) -> Weights:
@@ -99,23 +98,19 @@ class Converter:
     def _dense_experts(self, slot: Slot, source: PerExpert) -> torch.Tensor:
         stack = torch.empty(slot.shape, dtype=self._read(source.weights[0]).dtype)
         for i, info in enumerate(source.weights):
+            self._require_finite(info)
             stack[i] = self._read(info)
-            self._require_finite(info, stack[i])
             self._tracker.advance(info)
         return stack
 
     def _words(self, source: Words) -> TernaryTensor:
-        words, alpha = self._read(source.weight), self._read(source.alpha)
-        self._require_finite(source.alpha, alpha)
+        words, alpha = self._read(source.weight), self._scales(source.alpha)
         rows = slice(None) if source.rows is None else slice(*source.rows)
         return self._checked(source.weight, ternary.from_words(_cut(words, source.rows), alpha[..., rows]))
 
     def _group_words(self, source: GroupWords) -> Weights:
-        words, scales, biases = (
-            _cut(self._read(info), source.rows) for info in (source.weight, source.scales, source.biases)
-        )
-        self._require_finite(source.scales, scales)
-        self._require_finite(source.biases, biases)
+        parts = self._read(source.weight), self._scales(source.scales), self._scales(source.biases)
+        words, scales, biases = (_cut(part, source.rows) for part in parts)
         alpha = scales[..., 0].contiguous()
         tensor = self._checked(source.weight, ternary.from_words(words, alpha))
         if torch.equal(biases, -scales) and bool((scales == alpha.unsqueeze(-1)).all()):
@@ -124,9 +119,11 @@ class Converter:
         return _ungrouped(tensor, scales, biases)
 
     def _affine(self, source: Affine) -> AffineTensor:
-        words, scales, biases = (self._read(info) for info in (source.weight, source.scales, source.biases))
-        self._require_finite(source.scales, scales)
-        self._require_finite(source.biases, biases)
+        words, scales, biases = (
+            self._read(source.weight),
+            self._scales(source.scales),
+            self._scales(source.biases),
+        )
         return AffineTensor(words.view(torch.uint8), scales, biases)
 
     def _pack(self, info: TensorInfo, weight: torch.Tensor) -> TernaryTensor | None:
@@ -140,11 +137,20 @@ class Converter:
         except ternary.NonFiniteWeightError as e:
             raise LoadError(f"tensor {info.name} holds NaN or infinity") from e
 
-    def _require_finite(self, info: TensorInfo, weight: torch.Tensor) -> None:
-        # In blocks, so that the mask of a large table does not cost half its size again.
-        blocks = weight.reshape(-1).split(_FINITE_BLOCK) if self._verify else ()
-        if not all(bool(block.isfinite().all()) for block in blocks):
-            raise LoadError(f"tensor {info.name} holds NaN or infinity")
+    def _require_finite(self, info: TensorInfo) -> None:
+        if self._verify:
+            require_finite(info, self._files.view(info))
+
+    def _scales(self, info: TensorInfo) -> torch.Tensor:
+        """Finite scales or biases; those in a wider dtype that bf16 holds exactly become bf16.
+
+        Weights are rounded to the dtype of their scales, so the same numbers must not mean different weights.
+        """
+        self._require_finite(info)
+        if info.dtype == "BF16":
+            return self._read(info)
+        narrow = as_bf16(info, self._files.view(info))
+        return self._read(info) if narrow is None else torch.from_numpy(narrow).view(torch.bfloat16)
 
     def _checked(self, info: TensorInfo, tensor: TernaryTensor) -> TernaryTensor:
         row = ternary.check_codes(tensor) if self._verify else None
