@@ -7,6 +7,8 @@ import os
 import pathlib
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Coroutine, Iterator
@@ -15,7 +17,8 @@ from typing import Any, TypeVar
 import pytest
 from maple_protocols.adapter import Kept
 
-from maple.responses_store import LAYOUT, ResponseStore, StoreBroken, StoreFull, StoreUnusable
+from maple.responses_file import LAYOUT, StoreUnusable
+from maple.responses_store import ResponseStore, StoreBroken, StoreBusy, StoreFull
 
 T = TypeVar("T")
 EVERY = "SELECT count(*) FROM responses"
@@ -110,7 +113,7 @@ def test_only_its_owner_can_read_the_file(store: ResponseStore, file: pathlib.Pa
     """Mode 0600, the write-ahead log included, whatever the umask."""
     run(store.put("me", kept()))
     files = sorted(file.parent.iterdir())
-    assert [path.name for path in files] == ["responses.db", "responses.db-shm", "responses.db-wal"]
+    assert [path.name for path in files] == [f"responses.db{end}" for end in ("", "-reserve", "-shm", "-wal")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
@@ -222,7 +225,7 @@ def test_a_full_disk_is_told_apart(store: ResponseStore) -> None:
 
 def test_the_file_does_not_grow_without_end(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients decide how much they store; at the limit they are told that there is no room."""
-    monkeypatch.setattr("maple.responses_store.LARGEST_BYTES", 64 * 1024)
+    monkeypatch.setattr("maple.responses_file.LARGEST_BYTES", 64 * 1024)
     store = ResponseStore(file, days=30)
     run(store.put("me", kept()))
     with pytest.raises(StoreFull):
@@ -236,3 +239,159 @@ def test_a_database_that_breaks_says_so(store: ResponseStore) -> None:
     run(store._run(lambda: store._database.execute("DROP TABLE responses").fetchall()))
     with pytest.raises(StoreBroken, match="no such table"):
         run(store.get("me", "resp_1"))
+
+
+SECRET = "a secret that was told, " * 1000
+
+
+def on_disk(file: pathlib.Path) -> bytes:
+    """All that any of the store's files holds."""
+    return b"".join(path.read_bytes() for path in file.parent.iterdir())
+
+
+def test_what_is_deleted_or_too_old_is_on_no_file_at_once(
+    store: ResponseStore, file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write-ahead log included, while the server goes on; a reader that has just been there is no hindrance."""
+    run(store.put("me", kept(text=SECRET)))
+    run(store.get("me", "resp_1"))
+    assert SECRET[:20].encode() in on_disk(file)
+    assert run(store.delete("me", "resp_1"))
+    assert SECRET[:20].encode() not in on_disk(file)
+    run(store.put("me", kept("old", text=SECRET, age=31 * 86_400)))
+    run(store._run(store._purge))
+    assert SECRET[:20].encode() not in on_disk(file)
+
+
+def test_old_answers_go_though_nobody_puts(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer looks for them."""
+    monkeypatch.setattr("maple.responses_store.PURGE_SECONDS", 0.01)
+    store = ResponseStore(file, days=1)
+
+    async def main() -> None:
+        await store._run(lambda: store._put("me", kept("old", text=SECRET, age=86_401)))
+        timer = asyncio.create_task(store.keep_purging())
+        for _ in range(1000):
+            await asyncio.sleep(0.02)
+            if await store._run(lambda: store._database.execute(EVERY).fetchone()) == (0,):
+                break
+        timer.cancel()
+
+    run(main())
+    store.close()
+    assert SECRET[:20].encode() not in on_disk(file)
+
+
+def test_a_clock_that_is_wrong_at_start_deletes_nothing(
+    file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A month ahead: the purge is postponed until the clock has gone on for a day; set right, everything is there."""
+    store = ResponseStore(file, days=30)
+    run(store.put("me", kept()))
+    store.close()
+    true, running = time.time, time.monotonic
+    monkeypatch.setattr(time, "time", lambda: true() + 31 * 86_400)
+    store = ResponseStore(file, days=30)
+    assert run(store.get("me", "resp_1")) is None
+    store.close()
+    monkeypatch.setattr(time, "time", true)
+    store = ResponseStore(file, days=30)
+    assert run(store.get("me", "resp_1")) == kept()
+    store.close()
+    monkeypatch.setattr(time, "time", lambda: true() + 31 * 86_400)
+    store = ResponseStore(file, days=30)
+    monkeypatch.setattr(time, "monotonic", lambda: running() + 86_401)
+    run(store._run(store._purge))
+    assert run(store._run(lambda: store._database.execute(EVERY).fetchone())) == (0,)
+    store.close()
+
+
+def test_a_file_from_before_the_clock_was_kept_is_opened(file: pathlib.Path) -> None:
+    """The newest answer tells the time."""
+    store = ResponseStore(file, days=30)
+    run(store.put("me", kept(age=40 * 86_400)))
+    run(store._run(lambda: store._database.execute("DROP TABLE clock").fetchall()))
+    store.close()
+    store = ResponseStore(file, days=30)
+    assert run(store._run(lambda: store._database.execute(EVERY).fetchone())) == (1,)
+    store.close()
+
+
+@pytest.mark.parametrize("reserve", [1 << 20, 0])
+def test_on_a_full_disk_an_answer_can_still_be_deleted(
+    store: ResponseStore, file: pathlib.Path, monkeypatch: pytest.MonkeyPatch, reserve: int
+) -> None:
+    """Deleting writes before it frees: the reserve is for that, and where it is too small, nothing is overwritten."""
+    run(store.put("me", kept(text=SECRET)))
+    deletions = iter([True, not reserve, False])
+    once = store._remove_once
+
+    def full_at_first(where: str, values: tuple[object, ...]) -> int:
+        if next(deletions):
+            store._database.execute("PRAGMA max_page_count = 1").fetchall()
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return once(where, values)
+
+    monkeypatch.setattr(store, "_remove_once", full_at_first)
+    assert run(store.delete("me", "resp_1"))
+    assert run(store.get("me", "resp_1")) is None
+
+
+def test_a_file_size_limit_is_a_full_disk(file: pathlib.Path) -> None:
+    """As for sessions; in a process of its own, whose limit ends with it."""
+    program = (
+        "import asyncio, pathlib, resource, sys\n"
+        "from maple_protocols.adapter import Kept\n"
+        "from maple.responses_store import ResponseStore, StoreFull\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "store = ResponseStore(pathlib.Path(sys.argv[1]), days=30)\n"
+        "kept = lambda n, t: Kept(id=n, created=1 << 40, items=({'t': t},), body={})\n"
+        "asyncio.run(store.put('me', kept('small', 'x')))\n"
+        "try:\n"
+        "    asyncio.run(store.put('me', kept('large', 'x' * 1_000_000)))\n"
+        "except StoreFull:\n"
+        "    print(asyncio.run(store.delete('me', 'small')))\n"
+        "store.close()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith("True\n")
+
+
+def test_a_locked_database_makes_all_wait_once_and_readers_not_at_all(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten writers: each is refused when its own time is up, not ten times as late. What is kept can be read."""
+    monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 0.2)
+    run(store.put("me", kept()))
+    lock = sqlite3.connect(store_file(store))
+    lock.execute("BEGIN IMMEDIATE")
+
+    async def main() -> None:
+        puts = [asyncio.create_task(store.put("me", kept(f"resp_{n}"))) for n in range(2, 12)]
+        await asyncio.sleep(0)
+        assert await store.get("me", "resp_1") == kept()
+        assert not any(put.done() for put in puts)
+        refused = await asyncio.gather(*puts, return_exceptions=True)
+        assert {type(each) for each in refused} == {StoreBusy}
+
+    run(main())
+    lock.close()
+    run(store.put("me", kept("resp_2")))
+
+
+def test_a_disk_that_hangs_is_waited_for_so_long(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer's thread does not come back: the call is refused, readers go on, and closing does not hang."""
+    store = ResponseStore(file, days=30)
+    monkeypatch.setattr("maple.responses_store.HUNG_SECONDS", 0.05)
+    monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 0.05)
+    disk = threading.Event()
+    with pytest.raises(StoreBusy):
+        run(store._run(lambda: disk.wait(20)))
+    monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 5.0)
+    monkeypatch.setattr("maple.responses_store.HUNG_SECONDS", 20)
+    assert run(store.get("me", "resp_1")) is None
+    monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 0.05)
+    store.close()
+    disk.set()

@@ -11,7 +11,8 @@ from maple.configure import cache_folder
 from maple.doctor.check import Check, Finding
 from maple.doctor.model import weights_of
 from maple.doctor.writable import write_fault
-from maple.responses_store import APPLICATION_ID, SCHEME
+from maple.responses_file import APPLICATION_ID
+from maple.responses_store import SCHEME
 
 __all__ = ["CacheCheck", "SessionCheck", "StoreCheck"]
 

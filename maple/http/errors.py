@@ -23,7 +23,7 @@ from maple.engine.api import (
 )
 from maple.errors import MapleError
 from maple.prompt.template import TemplateFailed, TemplateRefused
-from maple.responses_store import StoreBroken, StoreFull
+from maple.responses_store import StoreBroken, StoreBusy, StoreFull
 
 RETRY_SECONDS = "5"
 INVALID_REQUEST = "invalid_request_error"
@@ -253,6 +253,14 @@ TABLE: Mapping[type[Exception], Row] = {
         type=SERVER_ERROR,
         code="storage_full",
         message=_say("there is no room to store the response"),
+    ),
+    StoreBusy: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="engine_overloaded",
+        message=_say("the response store is locked or its disk does not answer"),
+        headers=_retry,
+        header_names=("Retry-After",),
     ),
     StoreBroken: Row(status=500, type=SERVER_ERROR, code=None, message=_say("the response store failed")),
     NotConfigured: Row(

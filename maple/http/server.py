@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -53,12 +54,16 @@ class RunningServer:
         self.application = application
         self.server = server
         self._acceptor = Acceptor(server, application.services.limits, most)
+        self._purging: asyncio.Task[None] | None = None
         self.port = 0
         """The port, also where the settings asked for any free one."""
 
     def start(self, sockets: list[socket.socket]) -> None:
         """Begin to accept connections on sockets that already listen."""
         self.port = sockets[0].getsockname()[1]
+        store = self.application.services.store
+        if store is not None:
+            self._purging = asyncio.get_running_loop().create_task(store.keep_purging())
         self._acceptor.listen(sockets)
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - it reports instead of raising
@@ -76,6 +81,8 @@ class RunningServer:
     async def close(self) -> None:
         """Stop listening and close every connection, whatever is under way."""
         self._acceptor.close()
+        if self._purging is not None:
+            self._purging.cancel()
         await self.server.close_all_connections()
         self.application.budget.close()
 

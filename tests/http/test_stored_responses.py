@@ -238,7 +238,7 @@ def test_the_loop_goes_on_while_the_store_waits(keeping: LiveServer, store_file:
 
 def test_the_setting_is_checked_at_start(serve: Serve, tmp_path: pathlib.Path) -> None:
     """A path that cannot hold a file is one line."""
-    from maple.responses_store import StoreUnusable
+    from maple.responses_file import StoreUnusable
 
     with pytest.raises(StoreUnusable, match="No such file or directory"):
         serve(response_store=f"sqlite:{tmp_path}/none/x.db")
