@@ -42,12 +42,14 @@ def build_engine(settings: Settings) -> Engine:
 
 
 def session_files(settings: Settings) -> SessionFiles | None:
-    """Where sessions are saved, if they are."""
+    """Where sessions are saved, if they are. Raises SessionsUnusable."""
     if settings.session_dir is None:
         return None
     from maple.engine.session_files import SessionFiles  # noqa: PLC0415 -- only where a model is wanted
 
-    return SessionFiles(settings.session_dir, max_bytes=settings.session_max_mb << 20)
+    files = SessionFiles(settings.session_dir, max_bytes=settings.session_max_mb << 20)
+    files.check()
+    return files
 
 
 def model_loader(settings: Settings) -> Loader:

@@ -318,6 +318,10 @@ class SessionUnknown(SessionError):
     """No such session, or none of this owner's."""
 
 
+class SessionBusy(SessionError):
+    """Somebody else has the session's folder, or its disk does not answer."""
+
+
 @attrs.define(eq=False)
 class SessionTampered(SessionError):
     """A saved session is not what was saved. ``reason`` is for the log."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -19,6 +20,7 @@ from maple.engine.api import (
     SessionTampered,
     SessionUnknown,
 )
+from maple.engine.file_threads import FileThreads
 from maple.engine.kv.cache import KvSnapshot, SnapshotUnfit, Wait
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.session_files import SessionFiles
@@ -43,9 +45,18 @@ class SavedSessions:
     ``files`` None: nothing is ever saved.
     """
 
-    def __init__(self, call: EngineCalls, files: SessionFiles | None, *, model: str, kv_format: str) -> None:
+    def __init__(
+        self,
+        call: EngineCalls,
+        files: SessionFiles | None,
+        threads: FileThreads,
+        *,
+        model: str,
+        kv_format: str,
+    ) -> None:
         self._call = call
         self._files = files
+        self._threads = threads
         self._model = model
         self._kv_format = kv_format
         self._saving = asyncio.Lock()  # one snapshot in memory at a time is enough
@@ -53,19 +64,22 @@ class SavedSessions:
     async def save(self, owner: str, session_id: str) -> SessionManifest:
         """As the engine's protocol says."""
         files = self._configured()
+        await self._threads.run(
+            partial(files.wait_until_free, owner, session_id)
+        )  # not with everybody behind
         async with self._saving:
             snapshot = await self._call(lambda live: live.snapshot(owner, session_id))
             if snapshot is None:
                 raise SessionUnknown
-            manifest = await asyncio.to_thread(files.save, owner, session_id, snapshot, self._model)
+            manifest = await self._threads.run(partial(files.save, owner, session_id, snapshot, self._model))
         log.info("session.saved", tokens=manifest.tokens, bytes=manifest.bytes)
         return manifest
 
     async def load(self, owner: str, session_id: str) -> SessionLoaded:
         """As the engine's protocol says."""
         files, begun = self._configured(), time.monotonic()
-        manifest, snapshot = await asyncio.to_thread(
-            files.load, owner, session_id, model=self._model, kv_format=self._kv_format
+        manifest, snapshot = await self._threads.run(
+            partial(files.load, owner, session_id, model=self._model, kv_format=self._kv_format)
         )
         tokens = await self._restored(owner, session_id, snapshot)
         milliseconds = (time.monotonic() - begun) * 1000
@@ -76,12 +90,14 @@ class SavedSessions:
 
     async def manifest(self, owner: str, session_id: str) -> SessionManifest:
         """As the engine's protocol says."""
-        return await asyncio.to_thread(self._configured().manifest, owner, session_id)
+        return await self._threads.run(partial(self._configured().manifest, owner, session_id))
 
     async def delete(self, owner: str, session_id: str) -> None:
         """As the engine's protocol says."""
         was_live = await self._call(lambda live: live.forget(owner, session_id))
-        was_saved = self._files is not None and await asyncio.to_thread(self._files.delete, owner, session_id)
+        was_saved = self._files is not None and await self._threads.run(
+            partial(self._files.delete, owner, session_id)
+        )
         if not was_live and not was_saved:
             raise SessionUnknown
 

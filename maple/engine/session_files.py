@@ -1,22 +1,19 @@
 """Saved sessions on disk: one folder a session, its keys and values in one file and a manifest that names it.
 
-The manifest is put in place last, so a save is there as a whole or not at all. Everything is opened relative to
-folders that were opened before, and no link is followed. Functions here block; threads may share a store.
+The manifest is put in place last, so a save is there as a whole or not at all. Functions here block; threads may
+share a store.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import re
-import stat
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -33,6 +30,15 @@ from maple.engine.api import (
     SessionUnknown,
 )
 from maple.engine.kv.cache import KvSnapshot
+from maple.engine.private_files import (
+    locked_folder,
+    opened_file,
+    opened_folder,
+    read_file,
+    remove_file,
+    write_file,
+)
+from maple.errors import MapleError
 
 __all__ = ["SessionFiles", "model_identity"]
 
@@ -43,7 +49,18 @@ MANIFEST = "manifest.json"
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DATA_NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
 _MANIFEST_BYTES = 4096
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_HEADER_BYTES = 1 << 20
+
+
+@attrs.define(eq=False, str=False)
+class SessionsUnusable(MapleError):
+    """No session can be saved there. ``reason`` is the operating system's."""
+
+    folder: pathlib.Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"MAPLE_SESSION_DIR: {self.folder} cannot be written to ({self.reason})"
 
 
 class SessionFiles:
@@ -76,8 +93,8 @@ class SessionFiles:
         try:
             with self._opened(owner, session_id, create=True) as folder:
                 self._check_room(len(data), folder)
-                _write(folder, f"{manifest.sha256}.safetensors", data)
-                _write(folder, MANIFEST, _canonical(manifest))
+                write_file(folder, f"{manifest.sha256}.safetensors", data)
+                write_file(folder, MANIFEST, _canonical(manifest))
                 _remove_others(folder, f"{manifest.sha256}.safetensors")
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -88,7 +105,9 @@ class SessionFiles:
     def manifest(self, owner: str, session_id: str) -> SessionManifest:
         """The last save's. Raises SessionUnknown or SessionTampered."""
         with self._opened(owner, session_id) as folder:
-            return _read_manifest(folder, session_id)
+            manifest = _read_manifest(folder, session_id)
+            _check_about(_read_about(folder, manifest), manifest, owner)
+            return manifest
 
     def load(
         self, owner: str, session_id: str, *, model: str, kv_format: str
@@ -107,37 +126,35 @@ class SessionFiles:
         try:
             with self._opened(owner, session_id) as folder:
                 existed = MANIFEST in os.listdir(folder)  # noqa: PTH208 -- a descriptor, not a path
-                _unlink(folder, MANIFEST)  # first: without it there is no session
+                remove_file(folder, MANIFEST)  # first: without it there is no session
+                os.fsync(folder)
                 _remove_others(folder, "")
         except SessionUnknown:
             return False
-        with contextlib.suppress(OSError):
-            (self._folder / _owner_folder(owner) / session_id).rmdir()
         return existed
 
-    @contextlib.contextmanager
-    def _opened(self, owner: str, session_id: str, *, create: bool = False) -> Iterator[int]:
-        """A descriptor of a session's folder, locked against other saves. Raises SessionUnknown."""
-        with contextlib.ExitStack() as stack:
-            try:
-                if create:
-                    self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                stack.callback(os.close, folder)
-                for name in (_owner_folder(owner), session_id):
-                    if create:
-                        with contextlib.suppress(FileExistsError):
-                            os.mkdir(name, 0o700, dir_fd=folder)
-                    folder = os.open(name, _FOLDER, dir_fd=folder)
-                    stack.callback(os.close, folder)
-            except (FileNotFoundError, NotADirectoryError):
-                raise SessionUnknown from None
-            except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise SessionUnknown from None
-                raise
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield folder
+    def check(self) -> None:
+        """Whether sessions can be saved at all: makes the folder, writes into it. Raises SessionsUnusable."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with opened_folder(self._folder, ()) as folder:
+                write_file(folder, ".writable", b"")
+                remove_file(folder, ".writable")
+        except OSError as error:
+            raise SessionsUnusable(self._folder, error.strerror or type(error).__name__) from None
+
+    def wait_until_free(self, owner: str, session_id: str) -> None:
+        """Return when nobody else holds the session's folder. Raises SessionBusy."""
+        with contextlib.suppress(SessionUnknown), self._opened(owner, session_id):
+            return
+
+    def _opened(
+        self, owner: str, session_id: str, *, create: bool = False
+    ) -> contextlib.AbstractContextManager[int]:
+        """A descriptor of a session's folder, locked. Raises SessionUnknown or SessionBusy."""
+        if create:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return locked_folder(self._folder, (_owner_folder(owner), session_id), create=create)
 
     def _check_room(self, size: int, replaced: int) -> None:
         """The files of all sessions but the one that is replaced, and ``size`` bytes more, must be allowed."""
@@ -186,14 +203,37 @@ def _deserialized(data: bytes, manifest: SessionManifest, owner: str) -> KvSnaps
         tensors = safetensors.numpy.load(data)
         about = json.loads(tensors.pop("about").tobytes())
         ids = [int(token) for token in tensors.pop("ids")]
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise SessionTampered(f"not a session's file: {type(error).__name__}") from error
-    told = attrs.asdict(manifest)
-    expected = {**{name: told[name] for name in told if name not in ("bytes", "sha256")}}
-    if about != {**expected, "owner": _owner_folder(owner)} or len(ids) != manifest.tokens or not ids:
+    _check_about(about, manifest, owner)
+    if len(ids) != manifest.tokens or not ids:
         raise SessionTampered("manifest and file differ")
     arrays = {name.removeprefix("kv."): array for name, array in tensors.items()}
     return KvSnapshot(ids=ids, kv_format=manifest.kv_format, arrays=arrays)
+
+
+def _check_about(about: object, manifest: SessionManifest, owner: str) -> None:
+    """Whether a file is what its manifest says. Raises SessionTampered."""
+    told = attrs.asdict(manifest)
+    expected = {name: told[name] for name in told if name not in ("bytes", "sha256")}
+    if about != {**expected, "owner": _owner_folder(owner)}:
+        raise SessionTampered("manifest and file differ")
+
+
+def _read_about(folder: int, manifest: SessionManifest) -> object:
+    """What the data file says of itself, without the keys and values. Raises SessionTampered."""
+    try:
+        with opened_file(folder, f"{manifest.sha256}.safetensors") as file:
+            size = int.from_bytes(file.read(8), "little")
+            start, end = json.loads(file.read(min(size, _HEADER_BYTES)))["about"]["data_offsets"]
+            file.seek(8 + size + start)
+            about = json.loads(file.read(min(end - start, _HEADER_BYTES)))
+            length = os.fstat(file.fileno()).st_size
+    except (OSError, LookupError, ValueError, TypeError, RecursionError) as error:
+        raise SessionTampered(f"not a session's file: {type(error).__name__}") from error
+    if length != manifest.bytes:
+        raise SessionTampered("the file was changed")
+    return about
 
 
 def _canonical(manifest: SessionManifest) -> bytes:
@@ -202,23 +242,30 @@ def _canonical(manifest: SessionManifest) -> bytes:
 
 def _read_manifest(folder: int, session_id: str) -> SessionManifest:
     try:
-        content = _read(folder, MANIFEST, _MANIFEST_BYTES)
+        content = read_file(folder, MANIFEST, _MANIFEST_BYTES)
     except FileNotFoundError:
         raise SessionUnknown from None
     try:
         fields = json.loads(content)
         manifest = SessionManifest(**fields)
-        sound = _canonical(manifest) == content and manifest.session_id == session_id
-    except (ValueError, TypeError) as error:
+        sound = _canonical(manifest) == content and manifest.session_id == session_id and _is_typed(manifest)
+    except (ValueError, TypeError, RecursionError) as error:
         raise SessionTampered("the manifest is no manifest") from error
     if not sound or not _DATA_NAME.fullmatch(f"{manifest.sha256}.safetensors"):
         raise SessionTampered("the manifest was changed")
     return manifest
 
 
+def _is_typed(manifest: SessionManifest) -> bool:
+    """Whether each field has its type: JSON may hold any."""
+    values = attrs.asdict(manifest)
+    counts = {"version", "tokens", "bytes", "created_at"}
+    return all(type(value) is (int if name in counts else str) for name, value in values.items())
+
+
 def _read_data(folder: int, manifest: SessionManifest) -> bytes:
     try:
-        data = _read(folder, f"{manifest.sha256}.safetensors", manifest.bytes)
+        data = read_file(folder, f"{manifest.sha256}.safetensors", manifest.bytes)
     except FileNotFoundError as error:
         raise SessionTampered("the file that the manifest names is missing") from error
     if len(data) != manifest.bytes or hashlib.sha256(data).hexdigest() != manifest.sha256:
@@ -226,44 +273,8 @@ def _read_data(folder: int, manifest: SessionManifest) -> bytes:
     return data
 
 
-def _read(folder: int, name: str, most: int) -> bytes:
-    """A plain file's content, at most one byte more than ``most``."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise SessionTampered(f"{name} is a link") from error
-        raise
-    with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor, not a path
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SessionTampered(f"{name} is not a file")
-        return file.read(most + 1)
-
-
-def _write(folder: int, name: str, data: bytes) -> None:
-    """Put a file in place, whole and on the disk, or leave what was there."""
-    temporary = f".{os.urandom(8).hex()}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor, not a path
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        _unlink(folder, temporary)
-        raise
-    os.fsync(folder)
-
-
 def _remove_others(folder: int, name: str) -> None:
     """Remove earlier saves, and what a save that was killed left behind."""
     for other in os.listdir(folder):
         if other not in (MANIFEST, name):
-            _unlink(folder, other)
-
-
-def _unlink(folder: int, name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
+            remove_file(folder, other)

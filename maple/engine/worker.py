@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import attrs
 import structlog
@@ -21,6 +22,7 @@ from maple.engine.api import (
     ShuttingDown,
     Ticket,
 )
+from maple.engine.file_threads import FileThreads
 from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
@@ -58,6 +60,7 @@ class ThreadedEngine:
         self._admission = Admission(limits, start=self._start_job, abort=self._abort_job)
         self._stats = EngineStats()  # without what only the admission knows
         self._session_files = session_files
+        self._file_threads = FileThreads()
         self._sessions: SavedSessions | None = None
         self._reviving: set[asyncio.Task[None]] = set()
         self._thread = EngineThread(loader, prefill, self)
@@ -128,14 +131,14 @@ class ThreadedEngine:
         """As the protocol says; no model is needed."""
         if self._session_files is None:
             raise SessionUnknown
-        return await asyncio.to_thread(self._session_files.manifest, owner, session_id)
+        return await self._file_threads.run(partial(self._session_files.manifest, owner, session_id))
 
     async def delete_session(self, owner: str, session_id: str) -> None:
         """As the protocol says; no model is needed, since without one nothing is live."""
         if self._sessions is not None and self._error is None:
             await self._sessions.delete(owner, session_id)
-        elif self._session_files is None or not await asyncio.to_thread(
-            self._session_files.delete, owner, session_id
+        elif self._session_files is None or not await self._file_threads.run(
+            partial(self._session_files.delete, owner, session_id)
         ):
             raise SessionUnknown
 
@@ -146,6 +149,7 @@ class ThreadedEngine:
     async def close(self) -> None:
         """End every job with ShuttingDown, stop the thread within a layer's time, and wait for it."""
         self._admission.close()
+        self._file_threads.close()
         for task in self._reviving:
             task.cancel()
         if self._thread.close():
@@ -156,7 +160,11 @@ class ThreadedEngine:
         """The thread has a model; its weights are called ``identity``."""
         self._served = loaded.served
         self._sessions = SavedSessions(
-            self._thread.call, self._session_files, model=identity, kv_format=loaded.runner.kv_format
+            self._thread.call,
+            self._session_files,
+            self._file_threads,
+            model=identity,
+            kv_format=loaded.runner.kv_format,
         )
         self._status = "ok"
         self._settled.set()

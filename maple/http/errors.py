@@ -15,6 +15,7 @@ from maple.engine.api import (
     ModelFailed,
     ModelLoading,
     PromptTooLong,
+    SessionBusy,
     SessionMismatch,
     SessionsFull,
     SessionTampered,
@@ -226,6 +227,14 @@ TABLE: Mapping[type[Exception], Row] = {
     ),
     SessionUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such session")
+    ),
+    SessionBusy: Row(
+        status=503,
+        type=SERVER_ERROR,
+        code="engine_overloaded",
+        message=_say("the saved session is in use, or its disk does not answer"),
+        headers=_retry,
+        header_names=("Retry-After",),
     ),
     SessionMismatch: Row(
         status=409,

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
 import random
+import re
 import resource
+import shutil
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
+import attrs
 import numpy as np
 import pytest
 
-from maple.engine.api import SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
+import maple
+from maple.engine.api import SessionBusy, SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
 from maple.engine.kv.cache import KvSnapshot
-from maple.engine.session_files import SessionFiles, model_identity
+from maple.engine.private_files import opened_folder
+from maple.engine.session_files import SessionFiles, SessionsUnusable, model_identity
 
 MODEL, FORMAT = "maple-0", "test/1"
 
@@ -224,3 +231,188 @@ def test_a_model_is_known_by_its_weights(tmp_path: pathlib.Path) -> None:
     assert first == second
     (tmp_path / "two" / "model.safetensors").write_bytes(b"weights" * 999 + b"weightz")
     assert model_identity(tmp_path / "two") != first
+
+
+def set_manifest(folder: pathlib.Path, content: bytes) -> None:
+    next(folder.rglob("manifest.json")).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        b"[" * 4000,
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b"7" * 4000,
+        {"tokens": "70"},
+        {"tokens": True},
+        {"tokens": 70.0},
+        {"tokens": 69},
+        {"tokens": -1},
+        {"tokens": None},
+        {"version": "1"},
+        {"bytes": "many"},
+        {"bytes": 1},
+        {"created_at": 0},
+        {"created_at": "now"},
+        {"model": "another"},
+        {"model": 7},
+        {"kv_format": "another"},
+        {"session_id": "t"},
+        {"sha256": "0" * 64},
+        {"sha256": 7},
+        {"extra": 1},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_is_not_what_was_saved_is_tampered(
+    files: SessionFiles, tmp_path: pathlib.Path, forged: bytes | dict[str, object]
+) -> None:
+    """Whatever it holds, and well-made or not: neither shown nor loaded."""
+    manifest = attrs.asdict(files.save("me", "s", snapshot(), MODEL))
+    if isinstance(forged, dict):
+        forged = json.dumps({**manifest, **forged}, indent=1).encode() + b"\n"
+    set_manifest(tmp_path, forged)
+    for call in (lambda: files.manifest("me", "s"), lambda: read(files)):
+        with pytest.raises(SessionTampered):
+            call()
+
+
+def test_a_data_file_that_is_none_makes_the_manifest_a_lie(
+    files: SessionFiles, tmp_path: pathlib.Path
+) -> None:
+    """Cut at every hundredth byte, emptied, or with a header that never ends."""
+    manifest = files.save("me", "s", snapshot(), MODEL)
+    path = next(tmp_path.rglob("*.safetensors"))
+    data = path.read_bytes()
+    for broken in (*(data[:end] for end in range(0, len(data), 100)), b"\xff" * len(data), b"[" * len(data)):
+        path.write_bytes(broken)
+        with pytest.raises(SessionTampered):
+            files.manifest("me", "s")
+    path.write_bytes(data)
+    assert files.manifest("me", "s") == manifest
+
+
+def test_saves_beside_deletes_succeed(files: SessionFiles) -> None:
+    """Of one session, 200 of each at once: every save is whole, and nothing but what is expected is raised."""
+    failures: list[BaseException] = []
+
+    def repeat(work: Callable[[], object]) -> None:
+        try:
+            for _ in range(200):
+                work()
+        except BaseException as error:
+            failures.append(error)
+
+    works = [lambda: files.save("me", "s", snapshot(1, tokens=4), MODEL), lambda: files.delete("me", "s")]
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    files.save("me", "s", snapshot(2), MODEL)
+    assert_same(read(files), snapshot(2))
+
+
+def test_a_failed_save_and_a_delete_leave_no_folder(tmp_path: pathlib.Path) -> None:
+    """An empty one would be there for ever."""
+    files = SessionFiles(tmp_path, max_bytes=10)
+    with pytest.raises(SessionsFull):
+        files.save("me", "s", snapshot(), MODEL)
+    assert [path for path in tmp_path.rglob("*") if path.name == "s"] == []
+    files = SessionFiles(tmp_path, max_bytes=1 << 20)
+    files.save("me", "s", snapshot(), MODEL)
+    assert files.delete("me", "s")
+    assert [path for path in tmp_path.rglob("*") if path.name == "s"] == []
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nowhere", "below a file", "read-only"])
+def test_a_folder_that_cannot_hold_sessions_stops_the_start(tmp_path: pathlib.Path, kind: str) -> None:
+    """One line that names the setting, and not a 500 at the first save."""
+    folder = tmp_path / "sessions"
+    if kind == "a file":
+        folder.touch()
+    elif kind == "a link to nowhere":
+        folder.symlink_to(tmp_path / "nowhere")
+    elif kind == "below a file":
+        folder.touch()
+        folder = folder / "below"
+    else:
+        folder = pathlib.Path("/proc/self/sessions")  # a file system on which nobody may write
+    with pytest.raises(SessionsUnusable, match="MAPLE_SESSION_DIR") as caught:
+        SessionFiles(folder, max_bytes=1).check()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_can_is_made_and_left_empty(tmp_path: pathlib.Path) -> None:
+    """With its parents, for its owner alone."""
+    SessionFiles(tmp_path / "a" / "b", max_bytes=1).check()
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+def test_a_lock_that_somebody_keeps_is_waited_for_so_long(
+    files: SessionFiles, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped second server, say: that session is busy for every call, others are not."""
+    monkeypatch.setattr("maple.engine.private_files.LOCK_SECONDS", 0.05)
+    files.save("me", "s", snapshot(), MODEL)
+    with opened_folder(next(tmp_path.rglob("s")), ()) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        for call in (
+            lambda: files.manifest("me", "s"),
+            lambda: read(files),
+            lambda: files.save("me", "s", snapshot(), MODEL),
+            lambda: files.delete("me", "s"),
+            lambda: files.wait_until_free("me", "s"),
+        ):
+            with pytest.raises(SessionBusy):
+                call()
+        files.save("me", "t", snapshot(), MODEL)
+        assert_same(read(files, "t"), snapshot())
+    assert_same(read(files), snapshot())
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_save_is_on_the_disk_before_it_is_acknowledged(tmp_path: pathlib.Path) -> None:
+    """Power may fail at any time: each file is synced before it gets its name, each folder after it has a new entry."""
+    program = (
+        "import pathlib, sys\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "import numpy\n"
+        "from maple.engine.kv.cache import KvSnapshot\n"
+        "from maple.engine.session_files import SessionFiles\n"
+        "arrays = {'full': numpy.zeros((2, 900), numpy.uint8)}\n"
+        "kept = KvSnapshot(ids=[1, 2], kv_format='test/1', arrays=arrays)\n"
+        "SessionFiles(pathlib.Path(sys.argv[1]), max_bytes=1 << 20).save('me', 's', kept, 'maple-0')\n"
+    )
+    trace = tmp_path / "trace"
+    calls = "openat,mkdirat,write,fsync,rename,renameat,renameat2,unlinkat"
+    root = tmp_path / "sessions"
+    root.mkdir()
+    command = ["strace", "-f", "-y", "-e", f"trace={calls}", "-o", str(trace), sys.executable, "-c", program]
+    subprocess.run([*command, str(root), str(pathlib.Path(maple.__file__).parents[1])], check=True)
+    steps = [_step(line) for line in trace.read_text().splitlines() if str(root) in line]
+    owner = next(path for path in root.iterdir()).name
+    assert [step for step in steps if step] == [
+        ("mkdirat", "sessions"),
+        ("fsync", "sessions"),
+        ("mkdirat", owner),
+        ("fsync", owner),
+        *([("write", ".new"), ("fsync", ".new"), ("rename", "s"), ("fsync", "s")] * 2),
+    ]
+
+
+def _step(line: str) -> tuple[str, str] | None:
+    """A traced call's name, and the last part of the path of the descriptor that it was for."""
+    found = re.search(r"(\w+)\(\d+<([^>]*)>", line)
+    if found is None or found[1] == "openat":
+        return None
+    name = found[2].rpartition("/")[2]
+    return ("rename" if found[1].startswith("rename") else found[1]), (
+        ".new" if name.endswith(".new") else name
+    )
