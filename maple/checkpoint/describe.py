@@ -10,10 +10,10 @@ from typing import Any
 import structlog
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.fields import MODEL_TYPE, MapleFields
+from maple.checkpoint.fields import MODEL_TYPE, MapleFields, PlainConfig
 from maple.checkpoint.shards import read_json
 
-__all__ = ["eos_token_ids", "generation_defaults", "read_fields"]
+__all__ = ["check_config", "eos_token_ids", "generation_defaults", "read_config", "read_fields"]
 
 ARCHITECTURE = "MapleForCausalLM"
 
@@ -57,6 +57,19 @@ def read_fields(folder: pathlib.Path) -> dict[str, Any]:
         if content.get(field) in (None, []) and not nested:
             raise LoadError(f"config.json of {folder.name} lacks {field}")
     return {key: value for key, value in content.items() if key not in _DROPPED}
+
+
+def read_config(folder: pathlib.Path) -> PlainConfig:
+    """The checked config of a Maple folder; raises `LoadError` naming the field at fault."""
+    return check_config(folder, read_fields(folder))
+
+
+def check_config(folder: pathlib.Path, fields: Mapping[str, Any]) -> PlainConfig:
+    """The config of a folder's fields; raises `LoadError` naming the one at fault."""
+    try:
+        return PlainConfig.of(fields)
+    except ValueError as e:
+        raise LoadError(f"config.json of {folder.name}: {e}") from e
 
 
 def _require_maple(content: Mapping[str, Any], name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from maple.checkpoint.describe import read_fields
+from maple.checkpoint.describe import check_config, read_fields
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.fields import PlainConfig
 from maple.checkpoint.shards import Shard, TensorInfo, find_shards, read_shard
@@ -39,10 +39,7 @@ class Checkpoint:
         if (folder / PACK_MANIFEST).is_file():
             raise LoadError(f"{folder.name} is packed for the native kernels, which torch does not read")
         fields = read_fields(folder)
-        try:
-            config = PlainConfig.of(fields)
-        except ValueError as e:
-            raise LoadError(f"config.json of {folder.name}: {e}") from e
+        config = check_config(folder, fields)
         shards = tuple(read_shard(path) for path in find_shards(folder))
         tensors: dict[str, TensorInfo] = {}
         for shard in shards:

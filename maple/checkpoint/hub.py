@@ -1,10 +1,9 @@
-"""From what a user names, a folder or a hub id, to a folder on this machine."""
+"""Checkpoints of the hub: fetched, or found in its cache."""
 
 from __future__ import annotations
 
 import fnmatch
 import pathlib
-import re
 import shutil
 import sys
 import time
@@ -27,7 +26,7 @@ from maple.checkpoint.disk import existing
 from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.shards import FLASHHEAD
 
-__all__ = ["cached", "is_wanted", "locate"]
+__all__ = ["cached", "fetch", "is_wanted"]
 
 FLOAT_CHECKPOINT = "deepgrove/maple-preview"
 TWO_BIT_CHECKPOINT = "deepgrove/maple-preview-2bit-mlx"
@@ -43,25 +42,16 @@ WANTED = (
     "maple-pack.json",
 )
 UNWANTED = (f"*{FLASHHEAD}*", "*/*")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LOG_EVERY = 5.0
 
 log = structlog.get_logger(__name__)
 
 
-def locate(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib.Path:
-    """The folder of `source`, fetched from the hub if it is an id that is not a folder here.
+def fetch(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib.Path:
+    """The folder of a hub id, downloaded as far as it is not in the hub's cache.
 
-    The HF_ variables are honoured: offline mode, endpoint, token, cache folder. Raises `LoadError` with one
-    line, and `LoadCancelled` from within a download.
+    Raises `LoadError` with one line, and `LoadCancelled` from within a download.
     """
-    path = pathlib.Path(source).expanduser()
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise LoadError(f"{path.name} is a file, where a model folder or a hub id was expected")
-    if not _HUB_ID.fullmatch(source):
-        raise LoadError(f"model folder {path.name} does not exist")
     try:
         _announce(source, revision, cancelled)
         return pathlib.Path(_snapshot(source, revision, cancelled, dry_run=False))
@@ -72,15 +62,18 @@ def locate(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib
         raise LoadError(_reason(source, revision, e)) from e
 
 
-def cached(source: str, revision: str) -> pathlib.Path:
-    """The folder of a hub id in the hub's cache; nobody is asked. Raises what the client raises."""
-    found = snapshot_download(
-        source,
-        revision=revision,
-        allow_patterns=list(WANTED),
-        ignore_patterns=list(UNWANTED),
-        local_files_only=True,
-    )
+def cached(source: str, revision: str) -> pathlib.Path | None:
+    """The folder of a hub id in the hub's cache, None where it is not, or not wholly, there; nobody is asked."""
+    try:
+        found = snapshot_download(
+            source,
+            revision=revision,
+            allow_patterns=list(WANTED),
+            ignore_patterns=list(UNWANTED),
+            local_files_only=True,
+        )
+    except OSError:  # not in the cache, or no cache that can be read
+        return None
     return pathlib.Path(found)
 
 

@@ -1,7 +1,7 @@
 """Folders of packed weights that are seen whole or not at all, and the key that names a checkpoint's.
 
-An entry is written in a folder of another name, synced, and renamed. A writer that dies leaves a folder whose
-lock is free, which the next writer removes. Bits that rot in place are not detected.
+An entry is written in a folder of another name, synced, and renamed. The system frees the lock of a writer
+that dies, and the next one removes what it left. Bits that rot in place are not detected.
 """
 
 from __future__ import annotations
@@ -13,19 +13,32 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import attrs
+import filelock
+import structlog
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.filelock import hold, is_free
 from maple.checkpoint.shards import Shard, read_json
 
-__all__ = ["MANIFEST", "EntryStore", "checkpoint_key", "sync"]
+__all__ = ["PackCache", "checkpoint_key", "file_lock", "sync"]
 
-MANIFEST = "manifest.json"
 LOCK = "lock"
 _TEMPORARY = ".writing-"
+
+T = TypeVar("T")
+
+log = structlog.get_logger("maple.pack_cache")
+
+
+def file_lock(path: pathlib.Path) -> filelock.BaseFileLock:
+    """A lock on a file, made if need be, which the system frees when its holder dies.
+
+    Another kind, which some file systems would need, would outlive it: there it is an OSError.
+    """
+    return filelock.FileLock(path, fallback_to_soft=False)
 
 
 def checkpoint_key(shards: Sequence[Shard], *form: object) -> str:
@@ -54,31 +67,68 @@ def sync(path: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-@attrs.frozen
-class EntryStore:
-    """The entries below one folder, which is made when the first is written."""
+@attrs.frozen(kw_only=True)
+class PackCache:
+    """The packs below one folder, each an entry: a folder with a manifest, named by its key.
+
+    manifest: the file that an entry cannot be without; version: its `format`. What goes wrong here is logged
+    and stops no load.
+    """
 
     root: pathlib.Path
-    manifest: str = MANIFEST
+    manifest: str
+    version: int
+
+    def find(self, key: str, read: Callable[[pathlib.Path], T]) -> T | None:
+        """What `read` makes of the entry; None where there is none, or where it raises `LoadError`."""
+        entry = self.root / key
+        if not entry.is_dir():
+            return None
+        try:
+            return read(entry)
+        except LoadError as e:
+            log.warning("pack.unusable", entry=key, reason=str(e))
+            return None
+
+    def store(self, key: str, source: pathlib.Path, size: int, write: Callable[[pathlib.Path], None]) -> bool:
+        """Let `write` fill an entry of `size` bytes for the checkpoint in `source`; says whether one is there now.
+
+        Its OSError is logged, anything else it raises goes on; either way nothing is left behind.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            free = shutil.disk_usage(self.root).free
+            if free < size + size // 16:
+                log.warning("pack.no_room", bytes=size, free=free)
+                return False
+            with self._workspace() as workspace:
+                write(workspace)
+                self._publish(workspace, key)
+            self._drop_outdated(key, source)
+        except OSError as e:
+            log.warning("pack.not_stored", entry=key, reason=e.strerror or str(e))
+            return False
+        log.info("pack.stored", entry=key, bytes=size)
+        return True
 
     @contextlib.contextmanager
-    def workspace(self) -> Iterator[pathlib.Path]:
+    def _workspace(self) -> Iterator[pathlib.Path]:
         """A locked folder of our own to write in; removed at the end unless it was published."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with hold(self.root / LOCK):
+        with file_lock(self.root / LOCK):
             self._remove_abandoned()
             workspace = pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
-            lock = hold(workspace / LOCK)
-        with lock:
-            try:
-                yield workspace
-            finally:
-                shutil.rmtree(workspace, ignore_errors=True)
+            lock = file_lock(workspace / LOCK)
+            lock.acquire()
+        try:
+            yield workspace
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+            lock.release()
 
-    def publish(self, workspace: pathlib.Path, key: str) -> None:
+    def _publish(self, workspace: pathlib.Path, key: str) -> None:
         """Make a finished workspace the entry of that key, whatever was there."""
         entry = self.root / key
-        with hold(self.root / LOCK):
+        with file_lock(self.root / LOCK):
             if entry.exists():
                 # Another process was faster, or the entry was found unusable; ours is whole.
                 discarded = pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
@@ -87,18 +137,21 @@ class EntryStore:
             workspace.rename(entry)
             sync(self.root)
 
-    def drop_outdated(self, key: str, folder: pathlib.Path, version: int) -> None:
-        """Remove entries of an earlier state of the same checkpoint folder: nothing finds them any more."""
+    def _drop_outdated(self, key: str, source: pathlib.Path) -> None:
+        """Remove entries of an earlier state or format of the same checkpoint: nothing finds them any more."""
         for manifest in self.root.glob(f"*/{self.manifest}"):
             # A workspace, too, may hold a manifest by now; it is the business of whoever writes in it.
             if manifest.parent.name == key or manifest.parent.name.startswith(_TEMPORARY):
                 continue
             with contextlib.suppress(LoadError):
                 content = read_json(manifest)
-                if content.get("format") == version and content.get("folder") == str(folder.resolve()):
+                version = content.get("format")
+                old = isinstance(version, int) and version <= self.version
+                if old and content.get("folder") == str(source.resolve()):
                     shutil.rmtree(manifest.parent, ignore_errors=True)
 
     def _remove_abandoned(self) -> None:
         for folder in self.root.glob(f"{_TEMPORARY}*"):
-            if is_free(folder / LOCK):
+            free = file_lock(folder / LOCK)
+            with contextlib.suppress(filelock.Timeout, OSError), free.acquire(blocking=False):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -9,11 +9,11 @@ import sys
 
 import attrs
 
-from maple.checkpoint.describe import read_fields
+from maple.checkpoint.describe import read_config
 from maple.checkpoint.disk import existing
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.fields import PlainConfig
 from maple.checkpoint.folder import Checkpoint
+from maple.checkpoint.locate import locate_here
 from maple.choose_engine import model_source
 from maple.doctor.check import Check, Finding
 from maple.doctor.writable import write_fault
@@ -47,29 +47,16 @@ class Weights:
     stored: int
 
 
-def locate(settings: Settings) -> pathlib.Path | None:
+def folder_of(settings: Settings) -> pathlib.Path | None:
     """The checkpoint's folder; None for one of the hub that is not, or not wholly, in the hub's cache."""
-    source = str(model_source(settings))
-    path = pathlib.Path(source).expanduser()
-    if path.exists():
-        return path
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 -- a folder need not wait for it
-
-    from maple.checkpoint.hub import cached  # noqa: PLC0415
-
-    try:
-        return cached(source, settings.revision)
-    except OSError:  # not in the cache, or no cache that can be read
-        return None
-    except HFValidationError:
-        return path  # no hub id, so a folder was meant
+    return locate_here(str(model_source(settings)), settings.revision)
 
 
 def weights_of(settings: Settings) -> Weights:
     """As the files say; Maple-Preview's where they are not here or cannot be read."""
     if settings.scripted is not None:
         return Weights(nbytes=0, stored=0)
-    folder = locate(settings)
+    folder = folder_of(settings)
     if folder is None:
         return Weights(nbytes=_FULL_SIZE, stored=_FULL_SIZE)
     try:
@@ -84,7 +71,7 @@ def _measure(folder: pathlib.Path, settings: Settings) -> Weights:
     if is_pack(folder):
         if isinstance(available(), Unavailable):
             raise LoadError(f"{folder.name} is packed for the native kernels, which do not run here")
-        pack = Pack.open(folder, PlainConfig.of(read_fields(folder)))
+        pack = Pack.open(folder, read_config(folder))
         return Weights(nbytes=pack.layout.nbytes, stored=0)
     plan = Checkpoint.open(folder).plan
     ternary = sum(math.prod(slot.shape) for slot in plan.sources if slot.kind == "ternary")
@@ -105,7 +92,7 @@ class ModelCheck(Check):
             if settings.scripted is not None:
                 recordings = len(read_script(settings.scripted))
                 return Finding(level="good", text=f"{recordings} recordings in {settings.scripted.name}")
-            return self._folder(locate(settings))
+            return self._folder(folder_of(settings))
         except (LoadError, KernelError, MapleError, OSError, ValueError) as error:
             advice = "copy or fetch its files again; --demo serves a small model meanwhile"
             return Finding(level="bad", text=f"{model_source(settings)}: {error}", advice=advice)
@@ -135,7 +122,7 @@ class HubCheck(Check):
 
     def run(self) -> Finding:
         """Whether it answers, has the model, and whether that can be written here and fits on the disk."""
-        if self.settings.scripted is not None or locate(self.settings) is not None:
+        if self.settings.scripted is not None or folder_of(self.settings) is not None:
             return Finding(level="good", text="not needed")
         from huggingface_hub import constants  # noqa: PLC0415 -- a folder need not wait for it
 

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.filelock import hold_temporary
 from maple.checkpoint.folder import PACK_MANIFEST, Checkpoint
-from maple.checkpoint.pack_cache import checkpoint_key, sync
+from maple.checkpoint.locate import locate
+from maple.checkpoint.pack_cache import file_lock, sync
 from maple.checkpoint.progress import LoadProgress, LoadTracker
 from maple.checkpoint.shards import read_json
-from maple.native.fingerprint import FORMAT, fingerprint
 from maple.native.forms import Forms
 from maple.native.layout import Layout
-from maple.native.packfile import is_pack, write_pack
+from maple.native.packfile import is_pack, pack_key, write_pack
 from maple.native.parts import packed_parts
-from maple.native.weights import locate
 
 __all__ = ["PackReport", "pack"]
 
@@ -58,7 +56,7 @@ def pack(
         raise LoadError(f"{folder.name} is a pack already")
     checkpoint = Checkpoint.open(folder)
     layout = Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
-    key = checkpoint_key(checkpoint.shards, "native", FORMAT, fingerprint(), layout.forms.names())
+    key = pack_key(checkpoint, layout)
     destination = destination.absolute()
     destination.parent.mkdir(parents=True, exist_ok=True)
     with _workspace(destination) as workspace:
@@ -76,14 +74,15 @@ def pack(
 @contextlib.contextmanager
 def _workspace(destination: pathlib.Path) -> Iterator[pathlib.Path]:
     """An empty folder beside the destination; whoever packs to the same place meanwhile waits."""
-    with hold_temporary(destination.with_name(f".{destination.name}.lock")):
-        workspace = destination.with_name(f".{destination.name}.packing")
+    lock, workspace = (destination.with_name(f".{destination.name}.{word}") for word in ("lock", "packing"))
+    with file_lock(lock):
         shutil.rmtree(workspace, ignore_errors=True)
         workspace.mkdir()
         try:
             yield workspace
         finally:
             shutil.rmtree(workspace, ignore_errors=True)
+            lock.unlink(missing_ok=True)  # whoever waits for it sees that and makes another
 
 
 def _holds(destination: pathlib.Path, key: str) -> bool:

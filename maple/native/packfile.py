@@ -11,8 +11,8 @@ import numpy as np
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.fields import PlainConfig
-from maple.checkpoint.folder import PACK_MANIFEST
-from maple.checkpoint.pack_cache import sync
+from maple.checkpoint.folder import PACK_MANIFEST, Checkpoint
+from maple.checkpoint.pack_cache import checkpoint_key, sync
 from maple.checkpoint.shards import SINGLE, Array, MappedShards, Shard, read_json, read_shard
 from maple.native.fingerprint import FORMAT, fingerprint
 from maple.native.forms import Forms
@@ -20,7 +20,7 @@ from maple.native.layout import Layout
 from maple.native.model import ModelWeights
 from maple.native.pages import forget, in_huge_pages
 
-__all__ = ["PACK_MANIFEST", "Pack", "is_pack", "write_pack"]
+__all__ = ["PACK_MANIFEST", "Pack", "is_pack", "pack_key", "write_pack"]
 
 _PAGE = 4096
 
@@ -28,6 +28,11 @@ _PAGE = 4096
 def is_pack(folder: pathlib.Path) -> bool:
     """Whether a folder says that it is a pack."""
     return (folder / PACK_MANIFEST).is_file()
+
+
+def pack_key(checkpoint: Checkpoint, layout: Layout) -> str:
+    """Names the pack of a checkpoint, in that layout, for these kernels."""
+    return checkpoint_key(checkpoint.shards, "native", FORMAT, fingerprint(), layout.forms.names())
 
 
 def write_pack(

@@ -13,17 +13,18 @@ import structlog
 import torch
 from huggingface_hub.errors import StrictDataclassError
 
-from maple.checkpoint import describe, hub
+from maple.checkpoint import describe
 from maple.checkpoint.errors import LoadCancelled, LoadError, MapleModelError
 from maple.checkpoint.folder import Checkpoint
+from maple.checkpoint.locate import locate
 from maple.checkpoint.progress import LoadProgress, LoadTracker
 from maple.checkpoint.shards import MappedShards
 from maple.checkpoint.spelling import Dense, PerExpert
 from maple.torch_model.assemble import Form, assemble
 from maple.torch_model.configuration import MapleConfig
 from maple.torch_model.convert import Converter, Weights
+from maple.torch_model.kept_rows import KeptRows, rows_key
 from maple.torch_model.modeling import MapleForCausalLM
-from maple.torch_model.pack import PackCache, pack_key
 from maple.torch_model.packed import PackedExperts, PackedLinear
 from maple.torch_model.register import register
 from maple.torch_model.ternary import TernaryTensor
@@ -110,7 +111,7 @@ def load(
     started = time.monotonic()
     register()
     form = _form(options)
-    folder = hub.locate(options.source, options.revision, cancelled)
+    folder = locate(options.source, options.revision, cancelled)
     checkpoint = Checkpoint.open(folder)
     config = _config(checkpoint)
     tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
@@ -169,8 +170,8 @@ def _packed(
 ) -> tuple[Mapping[str, Weights], bool]:
     """The ternary tensors by slot, from the cache or made and stored there; and whether they were found."""
     sources = checkpoint.plan.sources
-    cache = None if cache_dir is None else PackCache(cache_dir)
-    key = pack_key(checkpoint.shards)
+    cache = None if cache_dir is None else KeptRows(cache_dir)
+    key = rows_key(checkpoint.shards)
     shapes = {slot.name: slot.shape for slot in sources if slot.kind == "ternary"}
     found = None if cache is None else cache.find(key, shapes)
     if found is not None:

@@ -20,7 +20,8 @@ from maple_testing.wire import environment_without
 from structlog.testing import capture_logs
 
 from maple.checkpoint.errors import LoadCancelled, LoadError
-from maple.checkpoint.hub import FLOAT_CHECKPOINT, TWO_BIT_CHECKPOINT, locate
+from maple.checkpoint.hub import FLOAT_CHECKPOINT, TWO_BIT_CHECKPOINT
+from maple.checkpoint.locate import locate
 from maple.torch_model.load import LoadOptions, load
 
 COMMIT = "c" * 40
@@ -232,7 +233,7 @@ def test_an_id_that_the_client_refuses(hub_cache: pathlib.Path) -> None:
 SCRIPT = """
 import json, sys
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.hub import locate
+from maple.checkpoint.locate import locate
 try:
     print(json.dumps(str(locate(sys.argv[1], "main", lambda: False))))
 except LoadError as e:

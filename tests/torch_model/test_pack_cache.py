@@ -17,10 +17,9 @@ from safetensors.torch import load_file, save_file
 from structlog.testing import capture_logs
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.filelock import hold, is_free
 from maple.checkpoint.shards import read_shard
+from maple.torch_model.kept_rows import KeptRows, rows_key
 from maple.torch_model.load import LoadedModel
-from maple.torch_model.pack import PackCache, pack_key
 from maple.torch_model.ternary import TernaryTensor, pack
 
 Load = Callable[..., LoadedModel]
@@ -103,7 +102,7 @@ def test_a_large_pack_is_cut_into_files(
     cache: pathlib.Path, golden_folder: pathlib.Path, load_model: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once a file has grown to its limit the next is begun; the entry is read back whole."""
-    monkeypatch.setattr("maple.torch_model.pack._FILE_BYTES", 100_000)
+    monkeypatch.setattr("maple.torch_model.kept_rows._FILE_BYTES", 100_000)
     load_model(golden_folder / "bf16-stacked", cache_dir=cache)
     (entry,) = entries(cache)
     assert sorted(path.name for path in entry.glob("*.safetensors")) == [
@@ -161,7 +160,7 @@ def test_files_of_the_hub_are_known_by_their_hash(
         shutil.copyfile(golden_folder / "bf16-stacked" / "model.safetensors", folder / "blobs" / blob)
         os.utime(folder / "blobs" / blob, (touch, touch))
         (folder / "snapshots" / "model.safetensors").symlink_to(folder / "blobs" / blob)
-        keys.append(pack_key([read_shard(folder / "snapshots" / "model.safetensors")]))
+        keys.append(rows_key([read_shard(folder / "snapshots" / "model.safetensors")]))
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -366,7 +365,7 @@ def test_two_processes_at_once_leave_one_entry(
 
 def test_many_writers_and_readers_of_one_entry(tmp_path: pathlib.Path) -> None:
     """While writers replace an entry again and again, a reader finds it whole or not at all."""
-    store = PackCache(tmp_path)
+    store = KeptRows(tmp_path)
     weight = (torch.randint(-1, 2, (64, 64)) * 0.5).bfloat16()
     tensors = {"x": pack(weight)}
     shapes: dict[str, tuple[int, ...]] = {"x": (64, 64)}
@@ -391,16 +390,6 @@ def test_many_writers_and_readers_of_one_entry(tmp_path: pathlib.Path) -> None:
     found = store.find("key", shapes)
     assert found is not None
     assert isinstance(found["x"], TernaryTensor)
-
-
-def test_a_lock_is_held_until_its_block_ends(tmp_path: pathlib.Path) -> None:
-    """A held file is not free, a released or missing one is, and one that cannot be locked is not."""
-    path = tmp_path / "lock"
-    assert is_free(path)
-    with hold(path):
-        assert not is_free(path)
-    assert is_free(path)
-    assert not is_free(tmp_path)
 
 
 def test_pickles_are_never_read(copy_of: Any, load_model: Load) -> None:

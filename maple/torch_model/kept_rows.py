@@ -1,4 +1,4 @@
-"""The pack cache: rows packed from a float checkpoint, kept on disk for the next start.
+"""Rows packed from a float checkpoint, kept in the pack cache for the next start.
 
 One folder an entry, named by a key over everything that identifies the source's files:
 
@@ -7,94 +7,74 @@ One folder an entry, named by a key over everything that identifies the source's
 
 Only what took work is stored. A two-bit checkpoint is mapped as it lies, so its entry holds no tensors and
 only says that its files were scanned; norms, router and tables always come from the source.
-
-Entries are written and replaced as `store` says.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import structlog
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.pack_cache import MANIFEST, EntryStore, checkpoint_key, sync
+from maple.checkpoint.pack_cache import PackCache, checkpoint_key, sync
 from maple.checkpoint.shards import MappedShards, Shard, read_json, read_shard
 from maple.torch_model.mapped import tensor_of
 from maple.torch_model.ternary import LAYOUT, TernaryTensor
 
-__all__ = ["PackCache", "pack_key"]
+__all__ = ["KeptRows", "rows_key"]
 
 FORMAT = 1
+_MANIFEST = "manifest.json"
 _FILE_BYTES = 1 << 30  # a file of an entry is closed when it has grown to this
 
-log = structlog.get_logger(__name__)
 
-
-def pack_key(shards: Sequence[Shard]) -> str:
+def rows_key(shards: Sequence[Shard]) -> str:
     """Name of a checkpoint's entry: over everything that identifies its files."""
     return checkpoint_key(shards, FORMAT, LAYOUT)
 
 
-class PackCache:
+class KeptRows:
     """The entries below one cache folder. What goes wrong here is logged and stops no load."""
 
     def __init__(self, cache_dir: pathlib.Path) -> None:
-        self._root = cache_dir / "packs"
-        self._store = EntryStore(self._root)
+        self._cache = PackCache(root=cache_dir / "packs", manifest=_MANIFEST, version=FORMAT)
 
     def find(self, key: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TernaryTensor] | None:
         """The tensors of an entry, mapped, or None if there is no entry or it is not whole.
 
         `shapes` are the dense shapes of the model's ternary tensors; an entry may hold any of them.
         """
-        entry = self._root / key
-        if not entry.is_dir():
-            return None
-        try:
-            return _read_entry(entry, shapes)
-        except LoadError as e:
-            log.warning("pack.unusable", entry=key, reason=str(e))
-            return None
+        return self._cache.find(key, lambda entry: _read_entry(entry, shapes))
 
     def store(self, key: str, tensors: Mapping[str, TernaryTensor], folder: pathlib.Path) -> bool:
         """Write an entry for the checkpoint in `folder`; says whether one is there now."""
         size = sum(tensor.nbytes for tensor in tensors.values())
-        try:
-            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            free = shutil.disk_usage(self._root).free
-            if free < size + size // 16:
-                log.warning("pack.no_room", bytes=size, free=free)
-                return False
-            with self._store.workspace() as workspace:
-                _write_entry(workspace, tensors, folder)
-                self._store.publish(workspace, key)
-            self._store.drop_outdated(key, folder, FORMAT)
-        except (OSError, SafetensorError, LoadError) as e:
-            log.warning("pack.not_stored", entry=key, reason=getattr(e, "strerror", None) or str(e))
-            return False
-        log.info("pack.stored", entry=key, bytes=size, tensors=len(tensors))
-        return True
+        return self._cache.store(key, folder, size, lambda entry: _write_entry(entry, tensors, folder))
 
 
 def _write_entry(workspace: pathlib.Path, tensors: Mapping[str, TernaryTensor], folder: pathlib.Path) -> None:
     files: dict[str, dict[str, Any]] = {}
     for i, group in enumerate(_groups(tensors)):
         path = workspace / f"packed-{i:02}.safetensors"
-        save_file(group, path)
+        _save(group, path)
         sync(path)
         shard = read_shard(path)
         files[path.name] = {"size": shard.size, "header_sha256": shard.header_sha256}
     manifest = {"format": FORMAT, "layout": LAYOUT, "folder": str(folder.resolve()), "files": files}
-    (workspace / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-    sync(workspace / MANIFEST)
+    (workspace / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    sync(workspace / _MANIFEST)
     sync(workspace)
+
+
+def _save(group: dict[str, Any], path: pathlib.Path) -> None:
+    try:
+        save_file(group, path)
+    except SafetensorError as e:  # its own word for errors of the disk
+        raise OSError(str(e)) from e
 
 
 def _groups(tensors: Mapping[str, TernaryTensor]) -> Iterator[dict[str, Any]]:
@@ -112,10 +92,10 @@ def _groups(tensors: Mapping[str, TernaryTensor]) -> Iterator[dict[str, Any]]:
 
 
 def _read_entry(entry: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TernaryTensor]:
-    manifest = read_json(entry / MANIFEST)
+    manifest = read_json(entry / _MANIFEST)
     files = manifest.get("files")
     if manifest.get("format") != FORMAT or manifest.get("layout") != LAYOUT or not isinstance(files, dict):
-        raise LoadError(f"{MANIFEST} is of another format")
+        raise LoadError(f"{_MANIFEST} is of another format")
     tensors: dict[str, TernaryTensor] = {}
     for name, expected in files.items():
         shard = read_shard(entry / pathlib.PurePath(name).name)
