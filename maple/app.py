@@ -8,8 +8,10 @@ import ipaddress
 import os
 import pathlib
 import signal
+import socket
 from collections.abc import Iterator
 
+import attrs
 import structlog
 from maple_plugins.registry import reasoning_parser, tool_parser
 from maple_protocols.registry import protocols
@@ -40,20 +42,22 @@ async def serve(configuration: Configuration) -> int:
     """
     settings = configuration.settings
     logs.configure(level=settings.log_level, format=settings.log_format)
-    _warn(configuration)
-    keyring = Keyring.open(settings.api_key, settings.api_key_file)
-    services = build_services(settings, keyring)
-    running = listen(services, settings)
-    engine = services.turns.engine
-    engine.start()
-    opening = asyncio.create_task(open_prompts(services.turns))
-    log.info(
-        "server.listening", url=_url(settings.host, running.port), port=running.port, model=settings.model_id
-    )
-    with _signals(keyring) as stopped:
-        await stopped.wait()
-        await _stop(running, services, settings.drain_timeout)
-    opening.cancel()
+    with _signals() as signals:
+        _warn(configuration)
+        signals.keyring = Keyring.open(settings.api_key, settings.api_key_file)
+        services = build_services(settings, signals.keyring)
+        running = listen(services, settings)
+        services.turns.engine.start()
+        opening = asyncio.create_task(open_prompts(services.turns))
+        url = _url(settings.host, running.port)
+        log.info("server.listening", url=url, port=running.port, model=settings.model_id)
+        await signals.stopped.wait()
+        log.info("server.draining", seconds=settings.drain_timeout)
+        complete = await running.drain(settings.drain_timeout)
+        signals.drained = True
+        await _close(running, services)
+        opening.cancel()
+        log.info("server.stopped", complete=complete)
     return 0
 
 
@@ -115,9 +119,7 @@ async def open_prompts(turns: Turns) -> None:
     log.info("server.ready", load_seconds=round(served.load_seconds, 2))
 
 
-async def _stop(running: RunningServer, services: Services, drain_timeout: float) -> None:
-    log.info("server.draining", seconds=drain_timeout)
-    complete = await running.drain(drain_timeout)
+async def _close(running: RunningServer, services: Services) -> None:
     await running.close()
     await services.turns.engine.close()
     if services.turns.prompts is not None:
@@ -126,31 +128,55 @@ async def _stop(running: RunningServer, services: Services, drain_timeout: float
         services.store.close()
     if services.tracing is not None:
         await asyncio.to_thread(services.tracing.close)
-    log.info("server.stopped", complete=complete)
+
+
+@attrs.define
+class _Signals:
+    """What signals do. `stopped` is set by the first SIGTERM or SIGINT; a second one ends the process at once."""
+
+    stopped: asyncio.Event = attrs.field(factory=asyncio.Event)
+    drained: bool = False
+    keyring: Keyring | None = None
+
+    def stop(self) -> None:
+        if self.stopped.is_set():
+            # Not sys.exit: the engine's thread may be in the middle of a long step.
+            os._exit(0 if self.drained else 1)
+        self.stopped.set()
+
+    def hang_up(self) -> None:
+        if self.keyring is not None:
+            self.keyring.reload()
 
 
 @contextlib.contextmanager
-def _signals(keyring: Keyring) -> Iterator[asyncio.Event]:
-    """SIGTERM or SIGINT sets the event, a second one ends the process at once; SIGHUP rereads the keys."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
+def _signals() -> Iterator[_Signals]:
+    """Signals as callbacks of the loop; afterwards they are ignored to the process's end.
 
-    def stop() -> None:
-        if stopped.is_set():
-            # Not sys.exit: the engine's thread may be in the middle of a long step.
-            os._exit(1)
-        stopped.set()
-
-    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop}
-    if hasattr(signal, "SIGHUP"):
-        handlers[signal.SIGHUP] = keyring.reload
-    for number, handler in handlers.items():
-        loop.add_signal_handler(number, handler)
-    try:
-        yield stopped
-    finally:
+    Not by `add_signal_handler`: a closing loop puts the default actions back, and an impatient second SIGTERM would
+    become the exit code of a clean end.
+    """
+    signals, loop = _Signals(), asyncio.get_running_loop()
+    handlers = {
+        signal.SIGTERM: signals.stop,
+        signal.SIGINT: signals.stop,
+        signal.SIGHUP: signals.hang_up,
+    }
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        reading.setblocking(False)
+        writing.setblocking(False)
+        loop.add_reader(reading, lambda: [handlers[signal.Signals(came)]() for came in reading.recv(64)])
+        signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         for number in handlers:
-            loop.remove_signal_handler(number)
+            signal.signal(number, lambda *_: None)  # what is to be done, the wake-up brings about
+        try:
+            yield signals
+        finally:
+            for number in handlers:
+                signal.signal(number, signal.SIG_IGN)
+            signal.set_wakeup_fd(-1)
+            loop.remove_reader(reading)
 
 
 def _warn(configuration: Configuration) -> None:

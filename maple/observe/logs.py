@@ -13,6 +13,8 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from maple.observe.log_writer import LineWriter
+
 QUIETER = ("tornado.access", "tornado.general", "asyncio", "httpx", "httpcore", "urllib3", "filelock")
 """Loggers whose routine lines repeat ours, or tell of peers that spoke no HTTP; their warnings are kept."""
 
@@ -20,7 +22,8 @@ QUIETER = ("tornado.access", "tornado.general", "asyncio", "httpx", "httpcore", 
 def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002
     """Set the process's logging up. ``level`` and ``format`` are the settings log_level and log_format.
 
-    ``auto`` is console on a terminal and json otherwise. Lines go to ``stream``, stderr by default.
+    `auto` is console on a terminal and json otherwise. Lines go to `stream`, stderr by default; where that is a
+    file or pipe a thread writes them.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
@@ -32,7 +35,7 @@ def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(target)
+    handler = _handler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -45,6 +48,12 @@ def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:
     _route_stdlib(handler, level.upper())
 
 
+def dropped_lines() -> int:
+    """How many log lines nobody read in time."""
+    handlers = logging.getLogger().handlers
+    return sum(handler.dropped for handler in handlers if isinstance(handler, LineWriter))
+
+
 def traceback_text(error: BaseException) -> str:
     """Where an error came from, without what it says: the words of a KeyError may be a prompt."""
     chain: list[BaseException] = []
@@ -55,6 +64,13 @@ def traceback_text(error: BaseException) -> str:
     return "\ncaused\n".join(
         "".join(traceback.format_tb(each.__traceback__)) + type(each).__qualname__ for each in reversed(chain)
     )
+
+
+def _handler(target: TextIO) -> logging.Handler:
+    try:
+        return LineWriter(target.fileno())
+    except OSError:  # text kept in memory
+        return logging.StreamHandler(target)
 
 
 def _route_stdlib(handler: logging.Handler, level: str) -> None:

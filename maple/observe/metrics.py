@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from maple.engine.api import Engine, Finish
+from maple.observe.logs import dropped_lines
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -124,7 +125,7 @@ class _Registry(CollectorRegistry):
 
 
 class _EngineCollector(Collector):
-    """The engine's own counts, as of the scrape."""
+    """What others count, as of the scrape."""
 
     def __init__(self, engine: Engine, version: str) -> None:
         self._engine = engine
@@ -137,6 +138,9 @@ class _EngineCollector(Collector):
             yield CounterMetricFamily(f"maple_{name}", text, value=values[name.removeprefix("requests_")])
         for name, text in _ENGINE_GAUGES.items():
             yield GaugeMetricFamily(f"maple_{name}", text, value=values[name.removeprefix("requests_")])
+        yield CounterMetricFamily(
+            "maple_log_lines_dropped", "Log lines that nobody read in time", value=dropped_lines()
+        )
         served = self._engine.served
         if served is not None:
             yield GaugeMetricFamily(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import os
 import pathlib
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -232,3 +237,87 @@ def test_folders_of_the_same_names(start_server: Any, write_script: Any, tmp_pat
         (tmp_path / f"{name}.py").write_text(trap)
     server = start_server("--scripted", script, settings={"PYTHONSAFEPATH": ""})
     assert server.chat("hi").json["choices"][0]["message"]["content"] == "hello"
+
+
+def test_a_second_signal_after_the_drain(start_server: Any, write_script: Any) -> None:
+    """An impatient supervisor does not turn a clean end into a failure."""
+    server = start_server("--scripted", write_script(SLOW))
+    server.process.send_signal(signal.SIGTERM)
+    server.wait_for("server.stopped")
+    while server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+    assert server.process.returncode == 0
+
+
+def ignores(process: subprocess.Popen[str], number: int) -> bool:
+    """Whether a process ignores a signal, as Linux tells."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text("utf-8")
+    mask = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return mask is not None and bool(int(mask[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_hanging_up_from_the_first_line_on(
+    start_server: Any, write_script: Any, tmp_path: pathlib.Path
+) -> None:
+    """SIGHUP is harmless before there are keys, and afterwards rereads them."""
+    keys = tmp_path / "keys"
+    keys.write_text("one:first\n")
+    keys.chmod(0o600)
+    server = start_server(
+        "--scripted", write_script(SLOW), ready=False, settings={"MAPLE_API_KEY_FILE": str(keys)}
+    )
+    sent = 0
+    while not any(event["event"] == "server.listening" for event in server.events):
+        if sent or ignores(server.process, signal.SIGHUP):
+            server.process.send_signal(signal.SIGHUP)
+            sent += 1
+        assert server.process.poll() is None
+    assert sent > 0
+    keys.write_text("two:second\n")
+    before = sum(event["event"] == "keys.reloaded" for event in server.events)
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for("keys.reloaded", count=before + 1)
+    assert server.request("GET", "/v1/models", Authorization="Bearer second").status == 200
+
+
+def test_a_log_that_nobody_reads(write_script: Any, tmp_path: pathlib.Path) -> None:
+    """The pipe is full, and requests are answered and SIGTERM obeyed all the same."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "maple", "--scripted", write_script(SLOW), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "MAPLE_LOG_FORMAT": "json"},
+    ) as process:
+        assert process.stderr is not None
+        events = map(json.loads, process.stderr)
+        port = next(event["port"] for event in events if event["event"] == "server.listening")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_GUARD)
+        for _ in range(2000):
+            connection.request("GET", "/nowhere/" + "x" * 100)
+            assert connection.getresponse().read()
+        connection.request("GET", "/metrics")
+        metrics = connection.getresponse().read().decode()
+        dropped = re.search(r"^maple_log_lines_dropped_total (\S+)$", metrics, re.MULTILINE)
+        assert dropped is not None
+        assert float(dropped[1]) > 0
+        connection.close()
+        process.terminate()
+        assert process.wait(timeout=HANG_GUARD) == 0
+
+
+def test_a_closed_stderr(write_script: Any, tmp_path: pathlib.Path) -> None:
+    """`2>&-` is a server without a log."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    words = shlex.join([sys.executable, "-m", "maple", "--scripted", write_script(SLOW), "--port", str(port)])
+    with subprocess.Popen(["sh", "-c", f"exec {words} 2>&-"], cwd=tmp_path) as process:
+        while process.poll() is None:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_GUARD)
+            with contextlib.suppress(ConnectionError), contextlib.closing(connection):
+                connection.request("GET", "/healthz")
+                assert connection.getresponse().status == 200
+                process.terminate()
+                process.wait(timeout=HANG_GUARD)
+    assert process.returncode == 0

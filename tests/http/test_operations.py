@@ -38,6 +38,7 @@ NAMES = {
     "maple_prefix_cache_hits": "counter",
     "maple_prefix_cache_evictions": "counter",
     "maple_sessions": "gauge",
+    "maple_log_lines_dropped": "counter",
     "maple_model_load_seconds": "gauge",
     "maple_build_info": "gauge",
     "maple_inflated_bytes": "counter",

@@ -1,0 +1,59 @@
+"""A log whose reader is slow, stuck or gone costs lines, never time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+from maple.observe import logs
+from maple.observe.log_writer import LineWriter
+
+LINES = 20_000
+
+
+def logger_of(writer: LineWriter) -> logging.Logger:
+    logger = logging.Logger("a library's")
+    logger.addHandler(writer)
+    return logger
+
+
+def test_lines_are_written_in_order_and_whole() -> None:
+    """What was logged before a flush has been written after it."""
+    reading, writing = os.pipe()
+    writer = LineWriter(writing)
+    for number in range(100):
+        logger_of(writer).warning("line %s \ud800", number)
+    writer.flush()
+    found = os.read(reading, 1 << 16).decode().splitlines()
+    assert found == [f"line {number} \\ud800" for number in range(100)]
+    assert writer.dropped == 0
+    os.close(reading)
+
+
+def test_nobody_waits_for_a_reader_and_lost_lines_are_told() -> None:
+    """Twenty thousand lines into a pipe that nobody reads; once somebody does, each is there or counted."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream, os.fdopen(reading) as lines:
+        logs.configure(level="info", format="json", stream=stream)
+        for number in range(LINES):
+            logging.getLogger("test").warning(str(number))
+        dropped = logs.dropped_lines()
+        assert dropped > 0
+        kept = [int(json.loads(lines.readline())["event"]) for _ in range(LINES - dropped)]
+        assert kept == sorted(set(kept))
+        logging.getLogger("test").warning("more")
+        assert json.loads(lines.readline())["event"] == "more"
+        told = json.loads(lines.readline())
+    assert (told["event"], told["lines"]) == ("log.lines_dropped", dropped)
+
+
+def test_a_reader_that_left_is_no_error() -> None:
+    """The lines are lost and counted."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    writer = LineWriter(writing)
+    for _ in range(10):
+        logger_of(writer).warning("x")
+    writer.flush()
+    assert writer.dropped == 10
