@@ -40,6 +40,8 @@ def _bench(given: argparse.Namespace) -> int:
     kernels = available()
     if isinstance(kernels, Unavailable):
         raise CommandFailed(f"the native kernels are what is measured: {kernels.reason}")
+    if given.path not in (None, *kernels.paths):
+        raise CommandFailed(f"--path {given.path}: this processor runs {', '.join(kernels.paths)}")
     try:
         return _measure(given)
     except (BenchFailed, LoadError, KernelError) as error:
@@ -54,6 +56,7 @@ def _declare(parser: CommandParser) -> None:
     parser.add_argument("--short", action="store_true", help="leave out contexts and prompts of 4096 tokens")
     parser.add_argument("--threads", type=positive, help="the physical cores by default")
     parser.add_argument("--activations", default="int8x2", choices=("int8", "int8x2", "fp32"))
+    parser.add_argument("--path", help="the kernels of an instruction set: scalar, avx2, …; the best by default")
     parser.add_argument("--rounds", type=positive, help="the best of so many is reported (3)")
     parser.add_argument("--json", type=home_path, metavar="FILE", help="write everything there")
     parser.add_argument("--folder", type=home_path, help="where random models are kept; the cache folder")
@@ -73,7 +76,7 @@ def _measure(given: argparse.Namespace) -> int:
     work = attrs.evolve(work, rounds=given.rounds or work.rounds)
     threads = given.threads or physical_cores()
     loaded, seconds = _load(given, threads)
-    rig = Rig(loaded, work, threads=threads, activations=given.activations)
+    rig = Rig(loaded, work, threads=threads, activations=given.activations, path=given.path)
     with _peer(given, loaded, work, threads) as peer:
         report = measure(rig, work, peer=peer, load_seconds=seconds, tell=_tell)
     rig.model.close()

@@ -50,7 +50,13 @@ class Rig:
     """Runs steps of the kernels and times them; the ids are random, from a seed."""
 
     def __init__(
-        self, loaded: NativeWeights, work: Workload, *, threads: int, activations: ActivationMode
+        self,
+        loaded: NativeWeights,
+        work: Workload,
+        *,
+        threads: int,
+        activations: ActivationMode,
+        path: str | None = None,
     ) -> None:
         long = -(-work.longest // KV_BLOCK_TOKENS)
         short = -(-(work.batch_context + 2 * work.decoded) // KV_BLOCK_TOKENS)
@@ -60,6 +66,7 @@ class Rig:
             loaded.weights,
             threads=threads,
             activations=activations,
+            path=path,
             kv_blocks=long + work.batch * short,
             max_tokens=max(work.chunk, work.batch, work.batch_context),
         )

@@ -74,6 +74,12 @@ def test_a_quick_run_measures_everything(tmp_path: pathlib.Path, capsys: pytest.
     assert min(content["read_bytes_per_second"], content["peak_resident_bytes"], content["load_seconds"]) > 0
 
 
+def test_a_path_is_measured_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--path` runs those kernels whatever the processor's best are, and the table says so."""
+    assert main(["bench", "--quick", "--path", "scalar"]) == 0
+    assert "native scalar, int8x2 activations" in capsys.readouterr().out
+
+
 def test_a_random_checkpoint_is_a_maple(small: pathlib.Path) -> None:
     """It loads through the ordinary loader, and its logits are finite and not all alike."""
     loaded = load(small)
@@ -200,6 +206,8 @@ def test_the_peers_worker_needs_nothing_of_ours(tmp_path: pathlib.Path) -> None:
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
     assert main(["bench", str(tmp_path / "none")]) == 1
     assert capsys.readouterr().err.endswith("maple: model folder none does not exist\n")
+    assert main(["bench", "--quick", "--path", "altivec"]) == 1
+    assert "maple: --path altivec: this processor runs" in capsys.readouterr().err
     assert main(["bench", "--threads", "0"]) == 2
     assert "maple bench --help" in capsys.readouterr().err
 
