@@ -56,7 +56,9 @@ def _declare(parser: CommandParser) -> None:
     parser.add_argument("--short", action="store_true", help="leave out contexts and prompts of 4096 tokens")
     parser.add_argument("--threads", type=positive, help="the physical cores by default")
     parser.add_argument("--activations", default="int8x2", choices=("int8", "int8x2", "fp32"))
-    parser.add_argument("--path", help="the kernels of an instruction set: scalar, avx2, …; the best by default")
+    parser.add_argument(
+        "--path", help="the kernels of an instruction set: scalar, avx2, …; the best by default"
+    )
     parser.add_argument("--rounds", type=positive, help="the best of so many is reported (3)")
     parser.add_argument("--json", type=home_path, metavar="FILE", help="write everything there")
     parser.add_argument("--folder", type=home_path, help="where random models are kept; the cache folder")

@@ -17,8 +17,8 @@ _BLOCK_ROWS = 512  # rows expanded at a time, so that the scratch stays in cache
 class AffineTensor:
     """A matrix w[r, k] = scale[r, g] * code[r, k] + bias[r, g] with g = k // group.
 
-    Product and sum are each rounded to the dtype of the scales, as MLX does it: the weights are defined by
-    that.
+    Rows that are looked up have product and sum rounded to the dtype of the scales, as MLX's `dequantize` has
+    them. A product with the matrix rounds no weight, as MLX's own with one vector does not.
 
     codes: uint8 [rows, in / 2], two codes a byte, the one of the lower index in the lower bits: the bytes of
     MLX's little-endian 32-bit words; scales, biases: floating [rows, in / group].
@@ -49,9 +49,16 @@ class AffineTensor:
         return part.dense(dtype).view(*ids.shape, -1)
 
     def dense(self, dtype: torch.dtype) -> torch.Tensor:
-        """The dense matrix [rows, in]."""
+        """The dense matrix [rows, in], of rows that are looked up."""
+        return self._expanded(dtype, self.scales.dtype)
+
+    def unrounded(self, dtype: torch.dtype) -> torch.Tensor:
+        """The dense matrix [rows, in], of a product; rounded once where `dtype` is narrower than fp32."""
+        return self._expanded(dtype, torch.float32)
+
+    def _expanded(self, dtype: torch.dtype, computed: torch.dtype) -> torch.Tensor:
         out = torch.empty(self.shape, dtype=dtype, device=self.codes.device)
-        for rows, halves in self._halves(self.scales.dtype):
+        for rows, halves in self._halves(computed):
             out[rows] = halves.transpose(-1, -2).flatten(-2)
         return out
 
@@ -63,27 +70,23 @@ class AffineTensor:
             out[..., rows] = torch.nn.functional.linear(permuted, halves.flatten(-2))
         return out
 
-    def _halves(self, dtype: torch.dtype) -> Iterator[tuple[slice, torch.Tensor]]:
+    def _halves(self, computed: torch.dtype) -> Iterator[tuple[slice, torch.Tensor]]:
         """Blocks of rows and their weights [rows, 2, in / 2]: the even columns, then the odd ones.
 
         Interleaving them costs as much as all the rest, so whoever can permutes the activations instead. A
-        block is
-        valid until the next one is asked for: fresh memory for each would be faulted in by the kernel every
-        time.
+        block is valid until the next one is asked for: fresh memory for each would be faulted in by the
+        kernel every time. `computed` is what product and sum are each rounded to.
         """
         groups, width = self.scales.shape[1], self.codes.shape[1]
         shape = (min(_BLOCK_ROWS, self.shape[0]), 2, width)
         codes = torch.empty(shape, dtype=torch.uint8, device=self.codes.device)
-        exact = torch.empty(shape, dtype=self.scales.dtype, device=self.codes.device)
-        wide = exact if dtype == exact.dtype else torch.empty(shape, dtype=dtype, device=self.codes.device)
+        weights = torch.empty(shape, dtype=computed, device=self.codes.device)
         for start in range(0, self.shape[0], _BLOCK_ROWS):
             rows = slice(start, min(start + _BLOCK_ROWS, self.shape[0]))
             block = slice(0, rows.stop - start)
             torch.bitwise_and(self.codes[rows], 15, out=codes[block, 0])
             torch.bitwise_right_shift(self.codes[rows], 4, out=codes[block, 1])
-            exact[block] = codes[block]
-            grouped = exact[block].unflatten(-1, (groups, -1))
+            weights[block] = codes[block]
+            grouped = weights[block].unflatten(-1, (groups, -1))
             grouped.mul_(self.scales[rows, None, :, None]).add_(self.biases[rows, None, :, None])
-            if wide is not exact:
-                wide[block] = exact[block]
-            yield rows, wide[block]
+            yield rows, weights[block]

@@ -105,9 +105,12 @@ class _Builder:
         form = self._form
         if isinstance(table, AffineTensor) and form.packed and form.head_dtype is None:
             return AffineHead(table)
-        stored = table.dtype if isinstance(table, torch.Tensor) else form.dtype
         head: nn.Module = self._model.lm_head
-        head.weight = _parameter(_dense(table, form.head_dtype or stored))
+        if isinstance(table, AffineTensor):
+            head.weight = _parameter(table.unrounded(form.head_dtype or form.dtype))
+        else:
+            stored = table.dtype if isinstance(table, torch.Tensor) else form.dtype
+            head.weight = _parameter(_dense(table, form.head_dtype or stored))
         return head
 
 

@@ -21,6 +21,14 @@ def test_reference_gives_the_golden_logits(spelling: str, golden_folder: pathlib
         assert np.abs(model.logits(ids) - golden[f"{family}.{i}.fp64"]).max() < 1e-4
 
 
+def test_reference_gives_the_vectors_of_an_exact_head(golden_folder: pathlib.Path) -> None:
+    """What every path's 4-bit head must answer is this evaluation, no weight of the head rounded."""
+    wanted = load_file(golden_folder.parent / "exact_head.safetensors")
+    model = Reference(golden_folder / "mlx-2bit", head="exact")
+    for i, ids in enumerate(json.loads((golden_folder / "prompts.json").read_text())["prompts"]):
+        assert np.abs(model.logits(ids) - wanted[f"mlx2bit.{i}.exact"]).max() < 1e-4
+
+
 def test_exact_head_differs_by_what_rounding_takes(golden_folder: pathlib.Path) -> None:
     """A 4-bit head that is not rounded gives other logits, by less than the bound of bf16 computing."""
     rounded, exact = (

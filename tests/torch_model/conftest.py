@@ -32,9 +32,9 @@ class Golden:
     greedy: list[int]
 
     def reference(self, spelling: str, prompt: int) -> torch.Tensor:
-        """Logits [tokens, vocabulary] of a float64 evaluation."""
-        family = "mlx2bit" if spelling == "mlx-2bit" else "bf16"
-        return self.logits[f"{family}.{prompt}.fp64"]
+        """Logits [tokens, vocabulary] of a float64 evaluation, a 4-bit head unrounded."""
+        name = f"mlx2bit.{prompt}.exact" if spelling == "mlx-2bit" else f"bf16.{prompt}.fp64"
+        return self.logits[name]
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,10 @@ def golden(golden_folder: pathlib.Path) -> Golden:
     content = json.loads((golden_folder / "prompts.json").read_text())
     return Golden(
         prompts=content["prompts"],
-        logits=load_file(golden_folder / "golden.safetensors"),
+        logits={
+            **load_file(golden_folder / "golden.safetensors"),
+            **load_file(golden_folder.parent / "exact_head.safetensors"),
+        },
         greedy_prompt=content["greedy"]["prompt"],
         greedy=content["greedy"]["continuation"],
     )

@@ -171,8 +171,12 @@ def test_rows_of_a_table_are_looked_up_in_any_shape(table: AffineTensor) -> None
 
 
 def test_the_product_with_a_table_is_fp32(table: AffineTensor) -> None:
-    """`linear` equals the product with the dense table, for fp32 and bf16 activations."""
+    """`linear` rounds no weight, and neither does the dense head made for it; fp32 and bf16 activations."""
     x = torch.randn(2, 3, 128)
+    codes = torch.stack((table.codes & 15, table.codes >> 4), dim=-1).flatten(1)
+    scales, biases = (part.double().repeat_interleave(32, dim=1) for part in (table.scales, table.biases))
+    exact = codes * scales + biases
     out = table.to("cpu").linear(x)
-    torch.testing.assert_close(out, x @ expected_table(table).float().T, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(out.double(), x.double() @ exact.T, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(table.unrounded(torch.float32).double(), exact, atol=1e-6, rtol=1e-6)
     assert table.linear(x.bfloat16()).dtype == torch.float32

@@ -65,15 +65,11 @@ int maple_linear(const maple_matrix* m, const float* x, int32_t count, float* y,
     inputs.push_back(&rows[t]);
     outputs.push_back(&output[t * blocks * kBlockRows]);
   }
-  Matrix matrix{static_cast<const uint8_t*>(m->blocks), m->kind, padded, matrix_block_bytes(m->kind, m->cols), nullptr, nullptr};
-  std::vector<float> units(m->kind == kAffine4 ? blocks * kBlockRows : 0);
+  const Matrix matrix{static_cast<const uint8_t*>(m->blocks), m->kind, padded, matrix_block_bytes(m->kind, m->cols)};
   std::vector<uint8_t> scratch(kProductScratch);
-  std::vector<int16_t> words(units.empty() || !activations ? 0 : stride * count);
-  if (!units.empty() && !affine4_units(matrix, static_cast<int>(units.size()), units.data()))
-    return fail(error, "linear: weights beyond 1e30");
-  matrix.units = units.data();
-  for (int t = 0; t < count && !words.empty(); t += kWordTile)
-    kernels->word_tile(&rows[t], count - t < kWordTile ? count - t : kWordTile, padded, activations, &words[t * stride]);
+  const size_t groups = m->kind == kAffine4 ? stride / kGroup : 0;
+  std::vector<float> sums(groups * count);
+  for (int t = 0; t < count && groups; ++t) kernels->group_sums(&rows[t], padded, activations, &sums[t * groups]);
   kernels->matmul(matrix, 0, static_cast<int>(blocks), activations, inputs.data(), count, {outputs.data(), nullptr},
                   scratch.data());
   for (int t = 0; t < count; ++t)

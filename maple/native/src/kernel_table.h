@@ -11,7 +11,6 @@ namespace maple {
 
 constexpr int kBlockRows = 16;   // rows interleaved in a weight block
 constexpr int kKvTokens = 64;    // tokens in a KV block
-constexpr int kWordTile = 8;     // rows of a word tile; tiles start at multiples of it
 constexpr int kGroup = 64;       // columns that share a scale and bias in the affine 4-bit kind
 constexpr int kTwoLimbSteps = 10879;  // the largest integer of two limbs: sums of three fit 16 bits, see lookup.inc
 
@@ -24,26 +23,23 @@ enum KvKind : int32_t { kKvF32 = 0, kKvF16 = 1, kKvBf16 = 2, kKvInt8 = 3 };
 struct Row {
   const float* f32;
   const int8_t* limbs;
-  const int16_t* words;     // 128 * hi + lo as the affine 4-bit kind takes it, see word_tile
+  const float* group_sums;  // for the affine 4-bit kind: of the integers, or of f32 without limbs, per kGroup columns
   float scale;              // NaN where the input was not finite: every product of the row is then NaN
   int32_t sum, sum_hi;      // of the integers, and of their hi limbs, over all columns
 };
 
-// A packed matrix. Blocks of 16 rows follow each other; inside a block the rows are interleaved by 32-bit words, except
-// for affine4:
+// A packed matrix. Blocks of 16 rows follow each other; inside a block the rows are interleaved by 32-bit words:
 //   ternary  16 f32 row scales, then per 16 columns 16 words; the code (w + 1) of column 4p + b at bit 8b + 2p
-//   affine4  16 rows one after the other: a bf16 scale and bias per 64 columns, then per 128 columns 16 words; column
-//            16q + lane of the first group at bit 4q of a word, of the second at bit 16 + 4q;
-//            w = bf16(bf16(scale * code) + bias), as MLX defines it
+//   affine4  per 64 columns 16 words of a bf16 scale and, in the high half, a bf16 bias, then per 8 columns 16 words; the
+//            code of column 4p + b at bit 8b + 4p; w = scale * code + bias, which is not rounded
 //   int8     16 f32 row scales, then per 4 columns 16 words of (w + 128) bytes
 //   bf16     per 2 columns 16 words, the even column in the low half
 //   f32      per column 16 floats
 struct Matrix {
   const uint8_t* blocks;
   int32_t kind;
-  int32_t padded_cols;  // a multiple of 16, or of 128 for affine4
+  int32_t padded_cols;  // a multiple of 16, or of 64 for affine4
   size_t block_bytes;
-  const float* units = nullptr;   // affine4: per row 1.5 * 2^23 times the grid step of its weights (affine4_units)
   const uint8_t* next = nullptr;  // what the thread reads after its range of blocks, if that does not follow in memory
 };
 
@@ -82,10 +78,8 @@ struct KernelTable {
                   float* const* hidden, float clamp, uint8_t* scratch);
   void (*rms_norm)(const float* x, const float* weight, int n, int padded, float eps, float* out);
   void (*quantize)(const float* x, int padded, int limbs, int8_t* out, Row* row);
-  // The integers of up to kWordTile quantised rows as 16-bit words, side by side so that one pointer serves them all: for
-  // each 128 columns and quarter q, row by row, the pairs (16q + i, 64 + 16q + i). The first row keeps the tile.
-  void (*word_tile)(Row* rows, int count, int padded, int limbs, int16_t* out);
-  void (*softmax)(float* x, int n);
+  void (*group_sums)(Row* row, int padded, int limbs, float* out);  // padded / kGroup of them, which the row then has
+  void (*exponentials)(float* x, int n, float shift);  // x = e^(x - shift), for a multiple of 16
   void (*append)(KvTile tile, uint8_t* data, int slot, const float* k, const float* v);
   void (*attend)(const Attention& a);
 };
@@ -112,8 +106,6 @@ inline size_t attention_scratch(int heads, int dim) {
 }
 
 int padded_columns(int32_t kind, int cols);
-size_t affine4_row_bytes(int cols);
-bool affine4_units(const Matrix& matrix, int rows, float* units);  // false where weights are beyond all reason
 size_t matrix_block_bytes(int32_t kind, int cols);
 
 const KernelTable* avx512vbmi_table();

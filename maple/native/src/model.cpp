@@ -295,28 +295,45 @@ void Model::down(const Layer& layer, int size, Upcoming after) {
   });
 }
 
-// The best experts_per_token of the softmax, ties to the lower index; kept in ascending order of expert.
+// The experts_per_token with the highest scores, ties to the lower index, in ascending order of expert; their weights are
+// those of a softmax over all experts, or over themselves.
 void Model::route(int token) {
-  float* p = router_ + static_cast<size_t>(token) * experts_;
+  const float* scores = router_ + static_cast<size_t>(token) * experts_;
   const int k = config_.experts_per_token, n = config_.experts;
-  kernels_->softmax(p, n);
   int* chosen = chosen_.data() + static_cast<size_t>(token) * k;
   int kept = 0;
   for (int e = 0; e < n; ++e) {
-    const float value = p[e];
-    int at = kept;
+    const float value = scores[e];
     // A NaN is above nothing, so that a poisoned token still chooses valid experts (and stays NaN through its input).
-    if (kept == k && !(value > p[chosen[k - 1]])) continue;
+    if (kept == k && !(value > scores[chosen[k - 1]])) continue;
     if (kept < k) ++kept;
-    at = std::min(at, k - 1);
-    for (; at > 0 && value > p[chosen[at - 1]]; --at) chosen[at] = chosen[at - 1];
+    int at = kept - 1;
+    for (; at > 0 && value > scores[chosen[at - 1]]; --at) chosen[at] = chosen[at - 1];
     chosen[at] = e;
   }
-  float total = 0.0f;
-  for (int i = 0; i < k; ++i) total += p[chosen[i]];
+  const float top = scores[chosen[0]];
   std::sort(chosen, chosen + k);
-  const float scale = config_.normalize_experts ? 1.0f / (total + 1e-20f) : 1.0f;
-  for (int i = 0; i < k; ++i) chosen_weight_[static_cast<size_t>(token) * k + i] = p[chosen[i]] * scale;
+  float* weights = chosen_weight_.data() + static_cast<size_t>(token) * k;
+  const float inverse = 1.0f / softmax_total(scores, chosen, top, weights);
+  for (int i = 0; i < k; ++i) weights[i] *= inverse;
+}
+
+// The exponentials of the chosen scores, less the top one, to `weights`; returns what they are divided by.
+float Model::softmax_total(const float* scores, const int* chosen, float top, float* weights) const {
+  const int k = config_.experts_per_token, n = config_.normalize_experts ? k : config_.experts;
+  float total = 0.0f;
+  for (int first = 0; first < n; first += kBlockRows) {
+    alignas(64) float part[kBlockRows] = {};
+    const int count = std::min(kBlockRows, n - first);
+    for (int i = 0; i < count; ++i) part[i] = scores[config_.normalize_experts ? chosen[first + i] : first + i];
+    kernels_->exponentials(part, kBlockRows, top);
+    for (int i = 0; i < count; ++i) total += part[i];
+    for (int i = 0; i < k; ++i) {
+      const int at = (config_.normalize_experts ? i : chosen[i]) - first;
+      if (at >= 0 && at < count) weights[i] = part[at];
+    }
+  }
+  return total;
 }
 
 void Model::group_by_expert() {
@@ -346,13 +363,11 @@ void Model::head(const maple_slice* slices, int count, float* logits) {
       float* normed = normed_ + static_cast<size_t>(wanted) * hidden_;
       kernels_->rms_norm(x_list_[token + i], final_norm_.data(), config_.hidden, hidden_, config_.eps, normed);
       kernels_->quantize(normed, hidden_, config_.activations, limbs_ + wanted * limb_stride_, &rows_[wanted]);
+      if (head_.kind == kAffine4)
+        kernels_->group_sums(&rows_[wanted], hidden_, config_.activations, group_sums_ + static_cast<size_t>(wanted) * hidden_ / kGroup);
       logits_list_[wanted] = logits + static_cast<size_t>(wanted) * vocabulary_;
       ++wanted;
     }
-  if (head_.kind == kAffine4 && config_.activations != kActFp32)
-    for (int t = 0; t < wanted; t += kWordTile)
-      kernels_->word_tile(&rows_[t], std::min(kWordTile, wanted - t), hidden_, config_.activations,
-                          words_ + static_cast<size_t>(t) * hidden_);
   if (wanted) multiply(head_, config_.vocabulary, row_list_.data(), wanted, {logits_list_.data(), nullptr}, {});
 }
 

@@ -60,6 +60,7 @@ class Model {
   void gate_and_up(const Layer& layer, int most, int down_size);
   void down(const Layer& layer, int size, Upcoming after);
   void route(int token);
+  float softmax_total(const float* scores, const int* chosen, float top, float* weights) const;
   void group_by_expert();
   void normalize_rows(const float* weight);
   void head(const maple_slice* slices, int count, float* logits);
@@ -78,7 +79,6 @@ class Model {
   maple_embedding embedding_;
   std::vector<float> final_norm_;
   Matrix head_;
-  std::vector<float> head_units_;
   Pool pool_;
 
   // Widths rounded up to whole blocks or groups.
@@ -96,7 +96,7 @@ class Model {
   std::vector<AttentionRun> runs_;
   Pages arena_;
   float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_;
-  int16_t* words_;
+  float* group_sums_;                          // [tokens, hidden / kGroup]
   int8_t *limbs_, *attention_limbs_, *hidden_limbs_;
   uint8_t* scratch_;                           // of each thread, for one product or one run of attention at a time
   size_t scratch_bytes_;

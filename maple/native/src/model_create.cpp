@@ -35,7 +35,7 @@ bool bind(const maple_matrix& given, int rows, int cols, int count, const char* 
     return false;
   }
   *out = {static_cast<const uint8_t*>(given.blocks), given.kind, padded_columns(given.kind, cols),
-          matrix_block_bytes(given.kind, cols), nullptr, nullptr};
+          matrix_block_bytes(given.kind, cols)};
   return true;
 }
 
@@ -88,7 +88,7 @@ Pages map_pages(size_t bytes) {
 Model::Model(const maple_config& config, const KernelTable* kernels)
     : config_(config), kernels_(kernels), pool_(config.threads), full_pool_(nullptr, Unmap{0}), sliding_pool_(nullptr, Unmap{0}),
       arena_(nullptr, Unmap{0}) {
-  hidden_ = round_up(config.hidden, 2 * kGroup);  // the widest unit of columns
+  hidden_ = round_up(config.hidden, kGroup);  // the widest unit of columns
   query_ = config.heads * config.head_dim;
   kv_ = config.kv_heads * config.head_dim;
   width_ = round_up(config.expert_width, kBlockRows);
@@ -114,14 +114,6 @@ std::unique_ptr<Model> Model::create(const maple_config& c, const maple_layer* l
   model->embedding_ = embedding;
   model->final_norm_ = padded_copy(final_norm, c.hidden, model->hidden_);
   if (!bind(head, c.vocabulary, c.hidden, 1, "head", &model->head_, error)) return nullptr;
-  if (model->head_.kind == kAffine4) {
-    model->head_units_.resize(static_cast<size_t>(model->vocabulary_));
-    if (!affine4_units(model->head_, model->vocabulary_, model->head_units_.data())) {
-      fail(error, "head: weights beyond 1e30");
-      return nullptr;
-    }
-    model->head_.units = model->head_units_.data();
-  }
   int full = 0, sliding = 0;
   for (int i = 0; i < c.layers; ++i) {
     const maple_layer& given = layers[i];
@@ -169,7 +161,7 @@ bool Model::allocate(char* error) {
   const size_t x = reserve(n * hidden_ * f), normed = reserve(n * hidden_ * f), qkv_rows = reserve(n * qkv * f),
                attended = reserve(n * query_ * f), hidden_rows = reserve(pairs * width_ * f), router = reserve(n * experts_ * f),
                rope = reserve(n * std::max(config_.rotary_dim, 1) * f),
-               words = reserve(n * hidden_ * sizeof(int16_t)),
+               group_sums = reserve(n * hidden_ / kGroup * f),
                scratch = reserve(pool_.threads() * scratch_bytes_), limbs = reserve(n * limb_stride_),
                attention_limbs = reserve(n * attention_limb_stride_), hidden_limbs = reserve(pairs * hidden_limb_stride_);
   arena_ = map_pages(used);
@@ -183,7 +175,7 @@ bool Model::allocate(char* error) {
   x_ = floats(x), normed_ = floats(normed), qkv_ = floats(qkv_rows), attended_ = floats(attended);
   hidden_rows_ = floats(hidden_rows), router_ = floats(router), rope_ = floats(rope);
   scratch_ = arena_.get() + scratch;
-  words_ = reinterpret_cast<int16_t*>(arena_.get() + words);
+  group_sums_ = floats(group_sums);
   limbs_ = bytes(limbs), attention_limbs_ = bytes(attention_limbs), hidden_limbs_ = bytes(hidden_limbs);
 
   slice_of_.resize(n), position_of_.resize(n), runs_.reserve(n);

@@ -85,14 +85,11 @@ uint32_t transpose_codes(uint32_t w) {
   return w ^ t ^ (t << 12);
 }
 
-// The 64 codes of group g of a row, two a byte as stored, to the words of its pair of groups.
-void spread_group(const uint8_t* from, size_t g, uint8_t* row_codes) {
-  for (int k = 0; k < kGroup; ++k) {
-    const uint32_t code = from[k / 2] >> (4 * (k % 2)) & 15;
-    uint8_t* word = row_codes + g / 2 * kGroup + k % 16 * 4;
-    const int bit = static_cast<int>(g % 2) * 16 + k / 16 * 4;
-    word[bit / 8] = static_cast<uint8_t>(word[bit / 8] | code << (bit % 8));
-  }
+// Code k of the source is at bit 4k; ours is column 4p + b at bit 8b + 4p: four pairs of nibbles.
+uint32_t pair_codes(uint32_t w) {
+  uint32_t out = 0;
+  for (int b = 0; b < 4; ++b) out |= (w >> (4 * b) & 15) << (8 * b) | (w >> (16 + 4 * b) & 15) << (8 * b + 4);
+  return out;
 }
 
 void fill_ternary(uint8_t* to, int cols) {
@@ -175,18 +172,20 @@ int maple_pack_affine4(const void* words, const void* scales, const void* biases
                        const maple_target* target, int32_t threads, char* error) {
   if (cols % kGroup) return fail(error, "packing: %d columns are not a whole number of groups of %d", cols, kGroup);
   const Shape shape{kAffine4, 1, rows, cols};
-  const size_t groups = static_cast<size_t>(cols) / kGroup, row_bytes = affine4_row_bytes(cols);
+  const size_t groups = static_cast<size_t>(cols) / kGroup;
+  constexpr size_t kWords = kGroup / 8;  // of a row in a group
   return pack_blocks(shape, *target, threads, error, "a scale or bias that is not finite",
                      [&](int64_t, int block, uint8_t* to, Problem& problem) {
+    auto* out = reinterpret_cast<uint32_t*>(to);
     for (int r = 0; r < kBlockRows && block * kBlockRows + r < rows; ++r) {
       const size_t row = static_cast<size_t>(block) * kBlockRows + r;
-      uint8_t* affine = to + r * row_bytes;
       for (size_t g = 0; g < groups; ++g) {
         const size_t at = row * groups + g;
-        std::memcpy(affine + 4 * g, static_cast<const char*>(scales) + 2 * at, 2);
-        std::memcpy(affine + 4 * g + 2, static_cast<const char*>(biases) + 2 * at, 2);
+        uint32_t* group = out + g * (1 + kWords) * kBlockRows + r;
+        std::memcpy(group, static_cast<const char*>(scales) + 2 * at, 2);
+        std::memcpy(reinterpret_cast<char*>(group) + 2, static_cast<const char*>(biases) + 2 * at, 2);
         if (!std::isfinite(bf16_at(scales, at)) || !std::isfinite(bf16_at(biases, at))) problem.report(static_cast<int64_t>(row));
-        spread_group(static_cast<const uint8_t*>(words) + at * (kGroup / 2), g, affine + padded_columns(kAffine4, cols) / kGroup * 4);
+        for (size_t i = 0; i < kWords; ++i) group[(1 + i) * kBlockRows] = pair_codes(word_at(words, at * kWords + i));
       }
     }
   });

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
+from safetensors.numpy import load_file
 
 from maple.bench.random_checkpoint import FULL_SIZE, write_random
 from maple.native import build
@@ -21,7 +22,11 @@ from maple.native.packing import Kind, PackedMatrix, Place, pack_affine4, pack_c
 from maple.native.weights import NativeSource, load_weights
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "data" / "golden"
-SPELLINGS = {"mlx-2bit": "mlx2bit", "bf16-stacked": "bf16", "bf16-per-expert": "bf16"}
+EVALUATIONS = {
+    "mlx-2bit": "mlx2bit.{}.exact",
+    "bf16-stacked": "bf16.{}.fp64",
+    "bf16-per-expert": "bf16.{}.fp64",
+}
 
 Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -91,14 +96,14 @@ def affine4_sample(rows: int, cols: int, seed: int) -> Sample:
 def affine4_of(
     codes: npt.NDArray[np.uint32], scales: npt.NDArray[np.uint16], biases: npt.NDArray[np.uint16]
 ) -> Sample:
-    """Weights bf16(bf16(scale * code) + bias), the scales and biases as bf16 bits."""
+    """Weights scale * code + bias, which nothing rounds; the scales and biases as bf16 bits."""
     rows, cols = codes.shape
     words = (codes.reshape(rows, cols // 8, 8) << (4 * np.arange(8, dtype=np.uint32))).sum(
         -1, dtype=np.uint32
     )
     packed = pack_affine4(words, scales, biases, (rows, cols))
-    product = bf16_values(bf16_bits(bf16_values(scales).repeat(64, 1) * codes.astype(np.float32)))
-    exact = bf16_values(bf16_bits(product + bf16_values(biases).repeat(64, 1))).astype(np.float64)
+    scale, bias = (bf16_values(bits).astype(np.float64).repeat(64, 1) for bits in (scales, biases))
+    exact = scale * codes + bias
     return Sample(packed=packed, exact=exact)
 
 
@@ -178,19 +183,6 @@ def paths() -> tuple[str, ...]:
     return _library.paths_of(_library.default_library())
 
 
-def _golden_tensors() -> dict[str, Singles]:
-    raw = (GOLDEN / "golden.safetensors").read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + size])
-    header.pop("__metadata__", None)
-    return {
-        name: np.frombuffer(
-            raw, np.float32, int(np.prod(entry["shape"])), 8 + size + entry["data_offsets"][0]
-        ).reshape(entry["shape"])
-        for name, entry in header.items()
-    }
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class Golden:
     """The golden model in one spelling, and what it must answer."""
@@ -211,7 +203,8 @@ class Golden:
 @pytest.fixture(scope="session")
 def golden_of() -> Callable[[str], Golden]:
     """The golden model by the name of its folder, read once."""
-    tensors, prompts = _golden_tensors(), json.loads((GOLDEN / "prompts.json").read_text())
+    tensors = load_file(GOLDEN / "golden.safetensors") | load_file(GOLDEN.parent / "exact_head.safetensors")
+    prompts = json.loads((GOLDEN / "prompts.json").read_text())
     known: dict[str, Golden] = {}
 
     def get(spelling: str) -> Golden:
@@ -219,12 +212,11 @@ def golden_of() -> Callable[[str], Golden]:
             loaded = load_weights(
                 NativeSource(source=str(GOLDEN / spelling)), progress=lambda _: None, cancelled=lambda: False
             )
-            key = SPELLINGS[spelling]
             known[spelling] = Golden(
                 shape=loaded.shape,
                 weights=loaded.weights,
                 prompts=prompts["prompts"],
-                logits=[tensors[f"{key}.{i}.fp64"] for i in range(len(prompts["prompts"]))],
+                logits=[tensors[EVALUATIONS[spelling].format(i)] for i in range(len(prompts["prompts"]))],
                 greedy_prompt=prompts["greedy"]["prompt"],
                 continuation=prompts["greedy"]["continuation"],
             )

@@ -71,6 +71,13 @@ def test_neighbours_do_not_show(mode: str, kv: str, golden_of: Any, sequences: A
     assert np.concatenate(rows).tobytes() == alone(golden, sequences, prompts[0], mode, kv)
 
 
+@pytest.mark.parametrize(("mode", "kv"), SETTINGS)
+def test_paths_do_not_show(mode: str, kv: str, golden_of: Any, sequences: Any, paths: Any) -> None:
+    """Every instruction set gives the bits of the portable code, norms, attention and 4-bit head included."""
+    golden = golden_of("mlx-2bit")
+    assert len({alone(golden, sequences, golden.prompts[2], mode, kv, path=path) for path in paths}) == 1
+
+
 def test_released_sliding_blocks_are_not_read(golden_of: Any, sequences: Any) -> None:
     """Entries of the sliding table before the window may be anything; the logits do not change by a bit."""
     golden = golden_of("mlx-2bit")

@@ -3,14 +3,19 @@
 typedef __m256 F;
 typedef __m256i I;
 constexpr int W = 8;
-constexpr int kTileTokens = 3;
-constexpr int kAccumulators = 8;
-template <int Kind, int T, int L>
-constexpr int tile_blocks() { return T * (L ? L : 2) <= 2 ? 2 : 1; }
+constexpr int kTileTokens = 4;
+constexpr int kPartSums = 8;
+template <int T>
+constexpr int tile_blocks() { return T == 1 ? 2 : 1; }
 constexpr int kKeyVectors = 2;
 #ifdef MAPLE_AVX_VNNI
 constexpr int kInt8Offset = 128;
+constexpr int kAccumulators = 8;
+constexpr int kTernaryDots = 1 << 20, kAffineDots = 1 << 20;
 #else
+constexpr int kAccumulators = 0;
+constexpr int kTernaryDots = 64;  // of pairs of at most 2 * 127, in 16 bits
+constexpr int kAffineDots = 8;    // … 15 * 127
 constexpr int kInt8Offset = 0;  // i_dot8 moves the offset into the sign instead: w + 128 as unsigned would saturate
 #endif
 
@@ -81,15 +86,32 @@ static inline int32_t i_hmax(I a) {
   q = _mm_max_epi32(q, _mm_shuffle_epi32(q, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
 }
+typedef I N;  // sums of dots
+static inline N n_zero() { return i_zero(); }
 #ifdef MAPLE_AVX_VNNI
-static inline I i_dot(I acc, I codes, I x) { return _mm256_dpbusd_avx_epi32(acc, codes, x); }
-static inline I i_dot8(I acc, I codes, I x) { return _mm256_dpbusd_avx_epi32(acc, codes, x); }
+// Not the intrinsic: GCC 12 treats its sum as another register than its accumulator, copies and spills them in the tiles.
+static inline I i_dot(I acc, I codes, I x) {
+  asm("%{vex%} vpdpbusd\t%2, %1, %0" : "+x"(acc) : "x"(codes), "x"(x));
+  return acc;
+}
+static inline I i_dot8(I acc, I codes, I x) { return i_dot(acc, codes, x); }
+static inline N n_dot(N sum, I codes, I x) { return i_dot(sum, codes, x); }
+template <int L>
+static inline I n_fold(I wide, const N (&sum)[L]) {
+  return L == 2 ? i_add(i_add(wide, i_sll<7>(sum[0])), sum[L - 1]) : i_add(wide, sum[0]);
+}
 #else
 static inline I i_widen(I acc, I pairs) { return i_add(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))); }
-static inline I i_dot(I acc, I codes, I x) { return i_widen(acc, _mm256_maddubs_epi16(codes, x)); }
 static inline I i_dot8(I acc, I codes, I x) {
   I w = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
   return i_widen(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
+}
+// Kept apart, or GCC adds the sums in an order of its own, on the stack.
+static inline N n_dot(N sum, I codes, I x) { return i_keep(_mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x))); }
+template <int L>
+static inline I n_fold(I wide, const N (&sum)[L]) {
+  if (L == 2) wide = i_add(wide, _mm256_madd_epi16(sum[0], _mm256_set1_epi16(128)));
+  return i_widen(wide, sum[L - 1]);
 }
 #endif
 static inline __m128i i_narrow(I a) {  // eight int32 lanes to eight bytes
@@ -102,13 +124,6 @@ static inline void i_store_limbs(int8_t* p, I hi, I lo) {
 static inline void i_store_limb(int8_t* p, I hi) { _mm_storel_epi64(reinterpret_cast<__m128i*>(p), i_narrow(hi)); }
 static inline void f_store_f16(void* p, F a) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-
-struct Table { F low, high; };  // sixteen floats to look up
-static inline Table table_at(const float* p) { return {f_load(p), f_load(p + 8)}; }
-static inline F f_lookup(Table table, I index) {
-  const F upper = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28));  // bit 3 to the sign
-  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index), _mm256_permutevar8x32_ps(table.high, index), upper);
 }
 
 #define UNROLL _Pragma("GCC unroll 32")

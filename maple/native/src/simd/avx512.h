@@ -4,8 +4,9 @@ typedef __m512 F;
 typedef __m512i I;
 constexpr int W = 16;
 constexpr int kTileTokens = 4;
-constexpr int kAccumulators = 16;  // with 24 the compiler spills
-template <int Kind, int T, int L>
+constexpr int kAccumulators = 16, kPartSums = 16;  // with 24 the compiler spills
+constexpr int kTernaryDots = 1 << 20, kAffineDots = 1 << 20;
+template <int T>
 constexpr int tile_blocks() { return 2; }
 constexpr int kKeyVectors = 4;
 constexpr int kInt8Offset = 128;  // i_dot8 takes w + 128 as unsigned
@@ -77,6 +78,13 @@ static inline I i_dot(I acc, I codes, I x) {
   return acc;
 }
 static inline I i_dot8(I acc, I codes, I x) { return i_dot(acc, codes, x); }
+typedef I N;  // sums of dots
+static inline N n_zero() { return i_zero(); }
+static inline N n_dot(N sum, I codes, I x) { return i_dot(sum, codes, x); }
+template <int L>
+static inline I n_fold(I wide, const N (&sum)[L]) {
+  return L == 2 ? i_add(i_add(wide, i_sll<7>(sum[0])), sum[L - 1]) : i_add(wide, sum[0]);
+}
 // Sixteen consecutive columns: per four columns four hi bytes, then four lo bytes.
 static inline void i_store_limbs(int8_t* p, I hi, I lo) {
   __m128i h = _mm512_cvtepi32_epi8(hi), l = _mm512_cvtepi32_epi8(lo);
@@ -90,21 +98,6 @@ static inline void f_store_f16(void* p, F a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-typedef F Table;  // sixteen floats to look up; an index's upper bits are ignored
-static inline Table table_at(const float* p) { return f_load(p); }
-static inline F f_lookup(Table table, I index) { return _mm512_permutexvar_ps(index, table); }
-
-#define MAPLE_WORD_TABLES
 static inline I i_or(I a, I b) { return _mm512_or_si512(a, b); }
-static inline I i_lookup_words(I table, I index) { return _mm512_permutexvar_epi16(index, table); }
-static inline I i_dot_words(I acc, I a, I b) {  // as i_dot, and for the same reason
-  asm("vpdpwssd\t%2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-  return acc;
-}
-static inline void i_store_low_words(int16_t* p, I a, I b) {
-  alignas(64) static const int16_t kEven[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
-                                                32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
-  _mm512_storeu_si512(p, _mm512_permutex2var_epi16(a, _mm512_load_si512(kEven), b));
-}
 
 #define UNROLL _Pragma("GCC unroll 32")

@@ -4,9 +4,16 @@
 typedef float32x4_t F;
 typedef int32x4_t I;
 constexpr int W = 4;
-constexpr int kTileTokens = 3;  // with two limbs, one block's sums take 24 of the 32 registers
-constexpr int kAccumulators = 16;
-template <int Kind, int T, int L>
+constexpr int kTileTokens = 4;
+#ifdef MAPLE_DOTPROD
+constexpr int kAccumulators = 16, kPartSums = 16;
+constexpr int kTernaryDots = 1 << 20, kAffineDots = 1 << 20;
+#else
+constexpr int kAccumulators = 0, kPartSums = 8;  // of two registers each
+constexpr int kTernaryDots = 128;  // products of at most 2 * 127, in 16 bits
+constexpr int kAffineDots = 16;    // … 15 * 127
+#endif
+template <int T>
 constexpr int tile_blocks() { return 1; }
 constexpr int kKeyVectors = 4;
 constexpr int kInt8Offset = 0;  // i_dot8 takes the offset off the weights: all of NEON's products are of signed bytes
@@ -84,9 +91,30 @@ static inline I i_dot_signed(I acc, int8x16_t w, int8x16_t x) {
   return vpadalq_s16(acc, vpaddq_s16(low, high));
 #endif
 }
-static inline I i_dot(I acc, I codes, I x) {
-  return i_dot_signed(acc, vreinterpretq_s8_s32(codes), vreinterpretq_s8_s32(x));
+#ifdef MAPLE_DOTPROD
+typedef I N;  // sums of dots
+static inline N n_zero() { return i_zero(); }
+static inline N n_dot(N sum, I codes, I x) {
+  return i_dot_signed(sum, vreinterpretq_s8_s32(codes), vreinterpretq_s8_s32(x));
 }
+template <int L>
+static inline I n_fold(I wide, const N (&sum)[L]) {
+  return L == 2 ? i_add(i_add(wide, i_sll<7>(sum[0])), sum[L - 1]) : i_add(wide, sum[0]);
+}
+#else
+struct N { int16x8_t low, high; };  // sums of the products of a byte each, two rows in either
+static inline N n_zero() { return {vdupq_n_s16(0), vdupq_n_s16(0)}; }
+static inline N n_dot(N sum, I codes, I x) {
+  const int8x16_t c = vreinterpretq_s8_s32(codes), b = vreinterpretq_s8_s32(x);
+  return {vmlal_s8(sum.low, vget_low_s8(c), vget_low_s8(b)), vmlal_high_s8(sum.high, c, b)};
+}
+static inline I n_rows(N sum) { return vpaddq_s32(vpaddlq_s16(sum.low), vpaddlq_s16(sum.high)); }
+template <int L>
+static inline I n_fold(I wide, const N (&sum)[L]) {
+  if (L == 2) wide = i_add(wide, i_sll<7>(n_rows(sum[0])));
+  return i_add(wide, n_rows(sum[L - 1]));
+}
+#endif
 static inline I i_dot8(I acc, I codes, I x) {
   const uint8x16_t weights = veorq_u8(vreinterpretq_u8_s32(codes), vdupq_n_u8(0x80));
   return i_dot_signed(acc, vreinterpretq_s8_u8(weights), vreinterpretq_s8_s32(x));
@@ -102,17 +130,6 @@ static inline void i_store_limb(int8_t* p, I hi) {
 }
 static inline void f_store_f16(void* p, F a) {
   vst1_u16(static_cast<uint16_t*>(p), vreinterpret_u16_f16(vcvt_f16_f32(a)));
-}
-
-typedef uint8x16x4_t Table;  // sixteen floats to look up
-static inline Table table_at(const float* p) {
-  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(p);
-  return {{vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
-}
-static inline F f_lookup(Table table, I index) {
-  // Bytes 4i to 4i + 3 for each lane's i.
-  const I bytes = vmlaq_s32(vdupq_n_s32(0x03020100), vandq_s32(index, vdupq_n_s32(15)), vdupq_n_s32(0x04040404));
-  return vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_s32(bytes)));
 }
 
 #if defined(__clang__)

@@ -4,8 +4,9 @@ constexpr int W = 4;
 struct F { float v[W]; };
 struct I { int32_t v[W]; };
 constexpr int kTileTokens = 3;
-constexpr int kAccumulators = 0;
-template <int Kind, int T, int L>
+constexpr int kAccumulators = 0, kPartSums = 4;
+constexpr int kTernaryDots = 1 << 20, kAffineDots = 1 << 20;
+template <int T>
 constexpr int tile_blocks() { return 1; }
 constexpr int kKeyVectors = 4;
 constexpr int kInt8Offset = 128;
@@ -23,13 +24,9 @@ static inline F f_add(F a, F b) { MAPLE_LANES(F, a.v[i] + b.v[i]); }
 static inline F f_sub(F a, F b) { MAPLE_LANES(F, a.v[i] - b.v[i]); }
 static inline F f_mul(F a, F b) { MAPLE_LANES(F, a.v[i] * b.v[i]); }
 static inline F f_div(F a, F b) { MAPLE_LANES(F, a.v[i] / b.v[i]); }
-#ifdef __FP_FAST_FMAF  // one rounding, as the vector paths have it, where the processor family promises the instruction
+// One rounding, as the vector paths have it; where the compiler has no instruction for that, the C library decides.
 static inline F f_fma(F a, F b, F c) { MAPLE_LANES(F, __builtin_fmaf(a.v[i], b.v[i], c.v[i])); }
 static inline F f_fnma(F a, F b, F c) { MAPLE_LANES(F, __builtin_fmaf(-a.v[i], b.v[i], c.v[i])); }
-#else
-static inline F f_fma(F a, F b, F c) { MAPLE_LANES(F, a.v[i] * b.v[i] + c.v[i]); }
-static inline F f_fnma(F a, F b, F c) { MAPLE_LANES(F, c.v[i] - a.v[i] * b.v[i]); }
-#endif
 static inline F f_max(F a, F b) { MAPLE_LANES(F, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline F f_min(F a, F b) { MAPLE_LANES(F, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 static inline F f_from_i(I a) { MAPLE_LANES(F, static_cast<float>(a.v[i])); }
@@ -135,6 +132,13 @@ static inline I i_dot(I acc, I codes, I x) {
   return acc;
 }
 static inline I i_dot8(I acc, I codes, I x) { return i_dot(acc, codes, x); }
+typedef I N;  // sums of dots
+static inline N n_zero() { return i_zero(); }
+static inline N n_dot(N sum, I codes, I x) { return i_dot(sum, codes, x); }
+template <int L>
+static inline I n_fold(I wide, const N (&sum)[L]) {
+  return L == 2 ? i_add(i_add(wide, i_sll<7>(sum[0])), sum[L - 1]) : i_add(wide, sum[0]);
+}
 static inline void i_store_limbs(int8_t* p, I hi, I lo) {
   for (int i = 0; i < W; ++i) {
     p[i] = static_cast<int8_t>(hi.v[i]);
@@ -150,13 +154,6 @@ static inline void f_store_f16(void* p, F a) {
     __builtin_memcpy(static_cast<char*>(p) + 2 * i, &half, 2);
   }
 }
-struct Table { float v[16]; };  // sixteen floats to look up
-static inline Table table_at(const float* p) {
-  Table t;
-  __builtin_memcpy(t.v, p, sizeof t.v);
-  return t;
-}
-static inline F f_lookup(const Table& table, I index) { MAPLE_LANES(F, table.v[index.v[i] & 15]); }
 #undef MAPLE_LANES
 
 #define UNROLL
