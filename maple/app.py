@@ -26,13 +26,18 @@ from maple.http.server import RunningServer, listen
 from maple.http.services import HttpSettings, Services, model_label
 from maple.observe import logs
 from maple.observe.metrics import Metrics
+from maple.observe.systemd import Notifier
 from maple.observe.tracing import open_tracing
+from maple.observe.watchdog import Watchdog, end_anyway
 from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 log = structlog.get_logger(__name__)
+
+ENDING_SECONDS = 4.0
+"""What comes after the drain must not take longer, whatever hangs."""
 
 
 async def serve(configuration: Configuration) -> int:
@@ -49,14 +54,21 @@ async def serve(configuration: Configuration) -> int:
         running = listen(services, settings)
         services.turns.engine.start()
         opening = asyncio.create_task(open_prompts(services.turns))
+        notifier = Notifier.of(os.environ)
+        watchdog = Watchdog(services.turns.engine.steps, notifier, services.metrics.loop_lag.observe)
+        watchdog.start()
+        notifier.ready()
         url = _url(settings.host, running.port)
         log.info("server.listening", url=url, port=running.port, model=settings.model_id)
         await signals.stopped.wait()
+        notifier.stopping()
+        end_anyway(settings.drain_timeout + ENDING_SECONDS)
         log.info("server.draining", seconds=settings.drain_timeout)
         complete = await running.drain(settings.drain_timeout)
         signals.drained = True
         await _close(running, services)
         opening.cancel()
+        watchdog.close()
         log.info("server.stopped", complete=complete)
     return 0
 

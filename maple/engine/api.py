@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from maple.engine.step_clock import StepClock
 from maple.errors import MapleError
 
 EngineStatus = Literal["loading", "ok", "error"]
@@ -216,6 +217,11 @@ class Engine(Protocol):
     @property
     def served(self) -> Served | None:
         """None until ``status`` is "ok"."""
+        ...
+
+    @property
+    def steps(self) -> StepClock:
+        """How long its thread takes for a step; any thread may look."""
         ...
 
     @property

@@ -22,6 +22,7 @@ from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.scheduler import Scheduler
 from maple.engine.session_files import model_identity
+from maple.engine.step_clock import StepClock
 from maple.engine.ticket import JobTicket
 
 __all__ = ["EngineThread", "ThreadEvents"]
@@ -82,6 +83,7 @@ class EngineThread:
         self._loader = loader
         self._prefill = prefill
         self._events = events
+        self.steps = StepClock()
         self._inbox: queue.SimpleQueue[JobTicket | _Call | None] = queue.SimpleQueue()
         self._calls: set[_Call] = set()
         self._closing = threading.Event()
@@ -161,7 +163,8 @@ class EngineThread:
 
     def _step(self, scheduler: Scheduler[JobTicket]) -> bool:
         """Run a step and report it, keeping nothing of it; whether there should be another."""
-        report = scheduler.step()
+        with self.steps.step():
+            report = scheduler.step()
         self._post(self._events.on_step, report)
         return not report.broken
 

@@ -27,6 +27,7 @@ from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
 from maple.engine.session_files import SessionFiles
+from maple.engine.step_clock import StepClock
 from maple.engine.thread import EngineThread
 from maple.engine.ticket import JobTicket
 
@@ -79,6 +80,11 @@ class ThreadedEngine:
     def served(self) -> Served | None:
         """The loaded checkpoint; None before."""
         return self._served
+
+    @property
+    def steps(self) -> StepClock:
+        """As the protocol says."""
+        return self._thread.steps
 
     @property
     def draining(self) -> bool:

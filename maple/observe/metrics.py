@@ -6,15 +6,22 @@ from fixed sets (route patterns and statuses), never from clients.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 import attrs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from maple.engine.api import Engine, Finish
+from maple.engine.step_clock import BUCKETS as STEP_BUCKETS
 from maple.observe.logs import dropped_lines
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -88,6 +95,7 @@ class Metrics:
             "request", "From the request to the end of its answer, generation only"
         )
 
+        self.loop_lag = self._histogram("loop_lag", "How late the event loop comes to what is due")
         self.budget = BudgetMetrics(self._registry)
 
     def answered(self, route: str, status: int) -> None:
@@ -141,6 +149,7 @@ class _EngineCollector(Collector):
         yield CounterMetricFamily(
             "maple_log_lines_dropped", "Log lines that nobody read in time", value=dropped_lines()
         )
+        yield self._steps()
         served = self._engine.served
         if served is not None:
             yield GaugeMetricFamily(
@@ -149,3 +158,12 @@ class _EngineCollector(Collector):
         info = GaugeMetricFamily("maple_build_info", "The server's version", labels=("version",))
         info.add_metric((self._version,), 1)
         yield info
+
+    def _steps(self) -> Metric:
+        """The engine's own histogram."""
+        clock = self._engine.steps
+        bounds = [*map(str, map(float, STEP_BUCKETS)), "+Inf"]
+        buckets = list(zip(bounds, itertools.accumulate(clock.counts), strict=True))
+        return HistogramMetricFamily(
+            "maple_engine_step_seconds", "One step of the engine's thread", buckets, clock.seconds
+        )

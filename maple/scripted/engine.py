@@ -27,6 +27,7 @@ from maple.engine.api import (
     StopReason,
     Ticket,
 )
+from maple.engine.step_clock import StepClock
 from maple.engine.stops import StopMatcher
 from maple.engine.ticket import JobTicket
 from maple.scripted.earlier_prompts import EarlierPrompts
@@ -64,6 +65,8 @@ class ScriptedEngine:
     """
 
     def __init__(self, recordings: Sequence[Recording], *, served: Served, limits: QueueLimits) -> None:
+        self.steps = StepClock()
+        """Never ticks: there are no steps."""
         self._recordings = tuple(recordings)
         self._served = served
         self._started = asyncio.Event()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -321,3 +323,46 @@ def test_a_closed_stderr(write_script: Any, tmp_path: pathlib.Path) -> None:
                 process.terminate()
                 process.wait(timeout=HANG_GUARD)
     assert process.returncode == 0
+
+
+def test_a_lock_that_somebody_keeps_stops_neither_others_nor_the_end(
+    start_server: Any, tmp_path: pathlib.Path
+) -> None:
+    """A save and a manifest of one session hang in its folder's lock; another's do not, and SIGTERM ends all."""
+    sessions = tmp_path / "sessions"
+    server = start_server("--demo", "--session-dir", str(sessions), "--drain-timeout", "1")
+    for name in ("stuck", "other"):
+        assert server.chat("hi", session_id=name, max_tokens=2).status == 200
+        assert server.request("POST", f"/v1/sessions/{name}/save").status == 200
+    folder = os.open(next(sessions.glob("*/stuck")), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            asked = [("POST", "/v1/sessions/stuck/save"), ("GET", "/v1/sessions/stuck/manifest")] * 2
+            answers = [threads.submit(server.request, *each) for each in asked]
+            assert server.request("POST", "/v1/sessions/other/save").status == 200
+            assert server.request("GET", "/v1/sessions/other/manifest").status == 200
+            assert {each.result().status for each in answers} == {503}
+            last = threads.submit(server.request, "GET", "/v1/sessions/stuck/manifest")
+            server.wait_for_stats(running=0)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(timeout=HANG_GUARD) in (0, 1)
+            last.exception()
+    finally:
+        os.close(folder)
+    server.expected_code = server.process.returncode
+
+
+def test_systemd_hears_of_the_start_the_middle_and_the_end(
+    start_server: Any, write_script: Any, tmp_path: pathlib.Path
+) -> None:
+    """READY once the port answers, WATCHDOG while nothing is stuck, STOPPING with the drain."""
+    address = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(HANG_GUARD)
+        server = start_server("--scripted", write_script(SLOW), settings={"NOTIFY_SOCKET": str(address)})
+        assert [manager.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+        server.process.send_signal(signal.SIGTERM)
+        while manager.recv(100) != b"STOPPING=1":
+            continue

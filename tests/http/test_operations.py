@@ -41,6 +41,8 @@ NAMES = {
     "maple_log_lines_dropped": "counter",
     "maple_model_load_seconds": "gauge",
     "maple_build_info": "gauge",
+    "maple_loop_lag_seconds": "histogram",
+    "maple_engine_step_seconds": "histogram",
     "maple_inflated_bytes": "counter",
     "maple_structured_items": "counter",
     "maple_counted_tokens": "counter",
