@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "clients.md").read_text("utf-8")
+SAMPLES = PAGE.partition("\n## Agents\n")[0]  # agents have tests of their own
 BLOCKS = {
-    name or language: text for language, name, text in re.findall(r"(?ms)^```(\w*) ?(\S*)\n(.*?)^```$", PAGE)
+    name or language: text
+    for language, name, text in re.findall(r"(?ms)^```(\w*) ?(\S*)\n(.*?)^```$", SAMPLES)
 }
 ADDRESS = "127.0.0.1:8000"
 OPENAI_JS = "openai@7.59.0"
