@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from maple.cli.parsing import Command, CommandParser, home_path, positive
+from maple.command import Command, CommandParser, home_path, positive
 from maple.configure import cache_folder
 from maple.errors import CommandFailed
 from maple.settings import Settings

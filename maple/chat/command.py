@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from maple.chat.child import own_server
 from maple.chat.conversation import Conversation
 from maple.chat.screen import Screen
-from maple.cli.parsing import Command, CommandParser, given_flags, home_path, read_configuration
 from maple.client import Remote
+from maple.command import Command, CommandParser, given_flags, home_path, read_configuration
 from maple.configure import cache_folder, configure
 from maple.errors import CommandFailed, UsageError
 from maple.settings import flag_name, variable_name

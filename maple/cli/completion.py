@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from maple.cli.parsing import Command, CommandParser
+from maple.command import Command, CommandParser
 from maple.settings import flag_name, specs
 
 __all__ = ["SHELLS", "script"]

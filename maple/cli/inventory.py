@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from maple import __version__
-from maple.cli.parsing import Command, read_configuration
+from maple.command import Command, read_configuration
 from maple.configure import Configuration
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
 

@@ -16,8 +16,8 @@ from maple.chat.command import CHAT
 from maple.cli.completion import SHELLS, script
 from maple.cli.inventory import CONFIG, PARSERS, VERSION
 from maple.cli.pack import PACK
-from maple.cli.parsing import Command, CommandParser
 from maple.cli.serve import SERVE
+from maple.command import Command, CommandParser
 from maple.doctor.command import DOCTOR
 from maple.errors import CommandFailed, MapleError, UsageError
 from maple.settings import flag_name, specs

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from maple.cli.parsing import Command, CommandParser, home_path, positive
+from maple.command import Command, CommandParser, home_path, positive
 from maple.errors import CommandFailed
 from maple.observe import logs
 

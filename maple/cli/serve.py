@@ -10,7 +10,7 @@ import traceback
 from maple_plugins.errors import ParserError
 from maple_protocols.registry import ProtocolError
 
-from maple.cli.parsing import Command, read_configuration
+from maple.command import Command, read_configuration
 from maple.errors import MapleError
 
 __all__ = ["SERVE"]

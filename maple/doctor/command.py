@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
-from maple.cli.parsing import Command, CommandParser, given_flags
+from maple.command import Command, CommandParser, given_flags
 from maple.configure import BadSetting, UnknownSetting, configure
 from maple.doctor.check import Check, Finding
 from maple.errors import UsageError

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import attrs
 from maple_protocols.adapter import Policy
@@ -20,8 +20,19 @@ from maple.http.budget import Budget
 from maple.http.connections import PatientStream
 from maple.http.services import Services
 
-if TYPE_CHECKING:
-    from maple.http.exchange import Exchange
+
+class UnderWay(Protocol):
+    """A request that is being answered, and whose it is."""
+
+    @property
+    def request_id(self) -> str:
+        """As its answer names it."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """The name of the key that it was sent with."""
+        ...
 
 
 class DescribedHandler(RequestHandler):
@@ -68,7 +79,7 @@ class MapleApplication(Application):
         self.services = services
         self.routes = tuple(routes)
         self.budget = Budget(services.limits, services.metrics)
-        self._under_way: set[Exchange] = set()
+        self._under_way: set[UnderWay] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         super().__init__(
@@ -87,12 +98,12 @@ class MapleApplication(Application):
     def log_request(self, handler: RequestHandler) -> None:
         """Nothing: handlers write their own access line, also for clients that left."""
 
-    def request_opened(self, exchange: Exchange) -> None:
+    def request_opened(self, exchange: UnderWay) -> None:
         """A handler was made."""
         self._under_way.add(exchange)
         self._idle.clear()
 
-    def request_closed(self, exchange: Exchange) -> None:
+    def request_closed(self, exchange: UnderWay) -> None:
         """A handler has answered, or lost its client."""
         self._under_way.discard(exchange)
         if not self._under_way:
