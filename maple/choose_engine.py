@@ -6,7 +6,11 @@ The heavy layers are imported inside functions, only where a model is wanted.
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, cast
+
+import attrs
+import structlog
 
 from maple.configure import cache_folder
 from maple.engine.admission import QueueLimits
@@ -16,15 +20,20 @@ from maple.scripted.script import read_script
 from maple.settings import Settings
 
 if TYPE_CHECKING:
-    from maple.choose_loader import Wishes
     from maple.engine.runner import Loader
     from maple.engine.session_files import SessionFiles
+    from maple.native.library import KernelInfo, Unavailable
     from maple.native.loader import KernelOptions
     from maple.native.model import ActivationMode
     from maple.native.weights import NativeSource
     from maple.torch_model.load import LoadOptions
 
 DEMO_FOLDER = pathlib.Path(__file__).parent / "demo"
+
+_ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
+"""Device files of NVIDIA's and AMD's drivers: asking torch would take seconds."""
+
+log = structlog.get_logger(__name__)
 
 
 def build_engine(settings: Settings) -> Engine:
@@ -54,7 +63,6 @@ def session_files(settings: Settings) -> SessionFiles | None:
 
 def model_loader(settings: Settings) -> Loader:
     """The native kernels' loader, or torch's where they are missing or another device or type is wanted."""
-    from maple.choose_loader import choose_loader  # noqa: PLC0415
     from maple.engine.kv.cache import CacheLimits  # noqa: PLC0415 -- only where a model is wanted
     from maple.native.loader import native_loader  # noqa: PLC0415
     from maple.torch_model.loader import torch_loader  # noqa: PLC0415
@@ -72,14 +80,53 @@ def model_loader(settings: Settings) -> Loader:
     def native() -> Loader:
         return native_loader(native_source(settings), kernel_options(settings), otherwise=torch)
 
-    return choose_loader(wishes(settings), native=native, torch=torch)
+    return choose_loader(settings, native=native, torch=torch)
 
 
-def wishes(settings: Settings) -> Wishes:
-    """What the settings say about who computes."""
-    from maple.choose_loader import Wishes  # noqa: PLC0415 -- only where a model is wanted
+@attrs.frozen(kw_only=True)
+class Choice:
+    """``path``, and why not the native one: ``reason`` and ``advice`` are empty where torch was asked for."""
 
-    return Wishes(device=settings.device, dtype=settings.dtype, pack_experts=settings.pack_experts)
+    path: Literal["native", "torch"]
+    reason: str = ""
+    advice: str = ""
+
+
+def choose(settings: Settings, kernels: KernelInfo | Unavailable) -> Choice:
+    """Native on the CPU, unless the kernels are missing or the settings ask for what only torch does."""
+    from maple.native.library import Unavailable  # noqa: PLC0415 -- only where a model is wanted
+
+    if settings.device not in ("auto", "cpu") or settings.dtype != "auto" or settings.pack_experts == "false":
+        return Choice(path="torch")
+    if settings.device == "auto" and any(pathlib.Path(name).exists() for name in _ACCELERATORS):
+        return Choice(path="torch")
+    if isinstance(kernels, Unavailable):
+        return Choice(
+            path="torch",
+            reason=kernels.reason,
+            advice="decoding is many times slower on torch; install g++ or clang and run "
+            "python -m maple.native.build",
+        )
+    return Choice(path="native")
+
+
+def choose_loader(
+    settings: Settings,
+    *,
+    native: Callable[[], Loader],
+    torch: Callable[[], Loader],
+    kernels: KernelInfo | Unavailable | None = None,
+) -> Loader:
+    """The loader for these settings; logs one line where the kernels would have served them and are missing.
+
+    ``kernels`` overrides what `available` finds.
+    """
+    from maple.native.library import available  # noqa: PLC0415 -- only where a model is wanted
+
+    choice = choose(settings, available() if kernels is None else kernels)
+    if choice.reason:
+        log.warning("engine.kernels_missing", reason=choice.reason, advice=choice.advice)
+    return native() if choice.path == "native" else torch()
 
 
 def native_source(settings: Settings) -> NativeSource:

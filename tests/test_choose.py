@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import structlog
 
-from maple import choose_loader as module
-from maple.choose_loader import Wishes, choose, choose_loader
+from maple import choose_engine as module
+from maple.choose_engine import choose, choose_loader
 from maple.native.library import KernelInfo, Unavailable
+from maple.settings import Settings
 
 KERNELS = KernelInfo(library=pathlib.Path("lib.so"), paths=("scalar",))
 MISSING = Unavailable("the kernels are not built")
@@ -23,31 +24,31 @@ def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "settings",
     [
-        Wishes(device="cuda"),
-        Wishes(device="mps"),
-        Wishes(dtype="float32"),
-        Wishes(device="cpu", pack_experts="false"),
+        Settings(device="cuda"),
+        Settings(device="mps"),
+        Settings(dtype="float32"),
+        Settings(device="cpu", pack_experts="false"),
     ],
 )
 @pytest.mark.parametrize("kernels", [KERNELS, MISSING])
-def test_torch_serves_what_only_it_can(wishes: Wishes, kernels: Any) -> None:
+def test_torch_serves_what_only_it_can(settings: Settings, kernels: Any) -> None:
     """Another device or type, or dense experts, are torch's; then nothing is missing."""
-    choice = choose(wishes, kernels)
+    choice = choose(settings, kernels)
     assert (choice.path, choice.reason) == ("torch", "")
 
 
-@pytest.mark.parametrize("wishes", [Wishes(), Wishes(device="cpu"), Wishes(pack_experts="true")])
-def test_the_kernels_serve_the_rest(wishes: Wishes) -> None:
-    assert choose(wishes, KERNELS).path == "native"
+@pytest.mark.parametrize("settings", [Settings(), Settings(device="cpu"), Settings(pack_experts="true")])
+def test_the_kernels_serve_the_rest(settings: Settings) -> None:
+    assert choose(settings, KERNELS).path == "native"
 
 
 def test_an_accelerator_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """Where an accelerator's driver is, torch decides, unless the CPU is asked for."""
     monkeypatch.setattr(module, "_ACCELERATORS", (str(tmp_path),))
-    assert choose(Wishes(), KERNELS).path == "torch"
-    assert choose(Wishes(device="cpu"), KERNELS).path == "native"
+    assert choose(Settings(), KERNELS).path == "torch"
+    assert choose(Settings(device="cpu"), KERNELS).path == "native"
 
 
 def test_missing_kernels_are_one_line_with_a_way_out() -> None:
@@ -57,7 +58,7 @@ def test_missing_kernels_are_one_line_with_a_way_out() -> None:
     with structlog.testing.capture_logs() as lines:
         chosen.append(
             choose_loader(
-                Wishes(), native=lambda: pytest.fail("native"), torch=lambda: torch, kernels=MISSING
+                Settings(), native=lambda: pytest.fail("native"), torch=lambda: torch, kernels=MISSING
             )
         )
     assert chosen == [torch]
@@ -73,7 +74,7 @@ def test_nothing_is_said_when_nothing_is_missing() -> None:
     with structlog.testing.capture_logs() as lines:
         assert (
             choose_loader(
-                Wishes(), native=lambda: native, torch=lambda: pytest.fail("torch"), kernels=KERNELS
+                Settings(), native=lambda: native, torch=lambda: pytest.fail("torch"), kernels=KERNELS
             )
             is native
         )
@@ -82,6 +83,6 @@ def test_nothing_is_said_when_nothing_is_missing() -> None:
 
 def test_choosing_imports_no_torch() -> None:
     """A server's start does not wait for torch to learn that it is not needed."""
-    code = "import sys, maple.choose_loader, maple.native.loader; sys.exit('torch' in sys.modules)"
+    code = "import sys, maple.choose_engine, maple.native.loader; sys.exit('torch' in sys.modules)"
     root = pathlib.Path(__file__).parents[1]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0

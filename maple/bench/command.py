@@ -71,7 +71,7 @@ def _measure(given: argparse.Namespace) -> int:
     from maple.bench.report import as_json, as_table  # noqa: PLC0415
     from maple.bench.rig import Rig, Workload  # noqa: PLC0415
     from maple.bench.suite import measure  # noqa: PLC0415
-    from maple.engine.runner import physical_cores  # noqa: PLC0415
+    from maple.engine.cores import physical_cores  # noqa: PLC0415
 
     work = Workload.quick() if given.quick else Workload()
     work = work.short() if given.short else work

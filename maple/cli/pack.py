@@ -31,7 +31,7 @@ def _pack(given: argparse.Namespace) -> int:
     """Pack, and say in one line what was written."""
     from maple.checkpoint.errors import LoadError  # noqa: PLC0415
     from maple.checkpoint.progress import progress_reporter  # noqa: PLC0415
-    from maple.engine.runner import physical_cores  # noqa: PLC0415 -- numpy and the kernels: only for this
+    from maple.engine.cores import physical_cores  # noqa: PLC0415 -- numpy and the kernels: only for this
     from maple.native.library import Unavailable, available  # noqa: PLC0415
     from maple.native.pack import pack  # noqa: PLC0415
 

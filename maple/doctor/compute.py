@@ -7,8 +7,7 @@ import importlib.metadata
 import importlib.util
 import pathlib
 
-from maple.choose_engine import wishes
-from maple.choose_loader import Choice, choose
+from maple.choose_engine import Choice, choose
 from maple.doctor.check import Check, Finding
 from maple.native.library import KernelInfo, available
 from maple.settings import Settings
@@ -20,7 +19,7 @@ _BUILD = "install g++ or clang, then run python -m maple.native.build"
 
 
 def _choice(settings: Settings) -> Choice:
-    return choose(wishes(settings), available())
+    return choose(settings, available())
 
 
 class KernelCheck(Check):

@@ -7,7 +7,7 @@ import platform
 import sys
 
 from maple.doctor.check import Check, Finding
-from maple.engine.runner import physical_cores
+from maple.engine.cores import physical_cores
 from maple.native.build import CompilerMissing, compiler
 
 __all__ = ["CompilerCheck", "ProcessorCheck", "PythonCheck"]

@@ -6,9 +6,13 @@ import contextlib
 import os
 import pathlib
 
-__all__ = ["available_bytes", "total_bytes"]
+from maple.engine.api import ModelFailed
+
+__all__ = ["available_bytes", "kv_budget", "total_bytes"]
 
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
+_KV_SHARE = 0.8
+"""Of the memory that is free once the weights are there."""
 
 
 def total_bytes() -> int:
@@ -45,3 +49,12 @@ def _cgroup_file_bytes() -> int:
             if name == "inactive_file":
                 return int(value)
     return 0
+
+
+def kv_budget(kv_cache_mb: int | None, free: int) -> int:
+    """Bytes that KV caches may take; raises ModelFailed where more is asked for than is free."""
+    if kv_cache_mb is None:
+        return int(free * _KV_SHARE)
+    if kv_cache_mb << 20 > free:
+        raise ModelFailed(f"MAPLE_KV_CACHE_MB={kv_cache_mb} is more than the {free >> 20} MiB that are free")
+    return kv_cache_mb << 20

@@ -5,19 +5,14 @@ Importing this module does not import torch; that happens in the engine's thread
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-import structlog
-import tokenizers
 
-from maple.engine.api import ModelFailed, Served
+from maple.engine.api import Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 
@@ -27,12 +22,7 @@ __all__ = [
     "PrefillLimits",
     "Runner",
     "SequenceSlice",
-    "kv_budget",
-    "physical_cores",
-    "read_tokenizer",
 ]
-
-log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -138,42 +128,9 @@ class LoadedEngine:
     """What suits the runner."""
 
 
-_KV_SHARE = 0.8
-"""Of the memory that is free once the weights are there."""
-
-
 class Loader(Protocol):
     """Loads in the calling thread, which is the engine's."""
 
     def __call__(self, cancelled: Callable[[], bool]) -> LoadedEngine:
         """Raise ModelFailed with one line fit for /health; anything at all once ``cancelled`` says yes."""
         ...
-
-
-def kv_budget(kv_cache_mb: int | None, free: int) -> int:
-    """Bytes that KV caches may take; raises ModelFailed where more is asked for than is free."""
-    if kv_cache_mb is None:
-        return int(free * _KV_SHARE)
-    if kv_cache_mb << 20 > free:
-        raise ModelFailed(f"MAPLE_KV_CACHE_MB={kv_cache_mb} is more than the {free >> 20} MiB that are free")
-    return kv_cache_mb << 20
-
-
-def read_tokenizer(folder: pathlib.Path) -> tokenizers.Tokenizer:
-    """The folder's tokenizer.json; raises ModelFailed."""
-    try:
-        return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # the library raises bare Exception, whatever is wrong with the file
-        raise ModelFailed(f"{folder.name}: tokenizer.json is missing or unreadable") from error
-
-
-def physical_cores() -> int:
-    """Cores this process may use, hyper-threads counted once where the system tells them apart."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    siblings = set()
-    for cpu in usable:
-        name = str(cpu)
-        with contextlib.suppress(OSError):  # no such file off Linux and in some containers
-            name = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
-        siblings.add(name)
-    return len(siblings)

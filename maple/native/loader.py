@@ -8,22 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import structlog
 
-from maple.checkpoint.describe import eos_token_ids, generation_defaults
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.progress import progress_reporter
-from maple.engine.api import ModelFailed, Served
-from maple.engine.detokenize import TokenBytes
+from maple.checkpoint.served import loaded_engine
+from maple.engine.api import ModelFailed
+from maple.engine.cores import physical_cores
 from maple.engine.kv.block_table import SequenceBound
 from maple.engine.kv.cache import CacheLimits
-from maple.engine.memory import available_bytes
-from maple.engine.runner import (
-    LoadedEngine,
-    Loader,
-    PrefillLimits,
-    kv_budget,
-    physical_cores,
-    read_tokenizer,
-)
+from maple.engine.memory import available_bytes, kv_budget
+from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.native.library import KernelError
 from maple.native.model import ActivationMode, KvDtype, NativeModel
 from maple.native.runner import NativeRunner
@@ -95,31 +88,28 @@ def native_loader(
 
 
 def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> LoadedEngine:
-    token_bytes = TokenBytes(read_tokenizer(loaded.folder))
-    ids = token_bytes.ids()
-    ids = ids[ids < loaded.config.vocab_size]
     runner, longest = _runner(loaded, kernels)
     model = runner.model
-    served = Served(
-        folder=loaded.folder,
-        vocabulary=len(ids),
+    engine = loaded_engine(
+        loaded.folder,
+        loaded.config,
+        runner,
         max_model_len=longest,
-        eos_token_ids=eos_token_ids(loaded.folder, loaded.config),
-        generation_defaults=generation_defaults(loaded.folder),
+        prefill=PREFILL,
         device="cpu",
         dtype=f"native {model.path}, {model.activations} activations, 2-bit ternary",
         attention=f"native, {model.kv_dtype} KV cache",
-        load_seconds=time.monotonic() - started,
+        seconds=time.monotonic() - started,
     )
     log.info(
         "model.loaded",
         model=loaded.folder.name,
-        dtype=served.dtype,
+        dtype=engine.served.dtype,
         bytes=loaded.layout.nbytes,
         packed=loaded.packed,
         context=longest,
     )
-    return LoadedEngine(runner=runner, served=served, token_bytes=token_bytes, token_ids=ids, prefill=PREFILL)
+    return engine
 
 
 def _runner(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeRunner, int]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 from tokenizers import Tokenizer
 
+from maple.checkpoint import tokenizer
 from maple.errors import MapleError
 from maple.prompt.template import TemplateInvalid
 
@@ -41,17 +42,11 @@ def read_config(folder: pathlib.Path) -> Mapping[str, object]:
 
 
 def read_tokenizer(folder: pathlib.Path) -> Tokenizer:
-    """tokenizer.json, without the padding and truncation it may have been saved with. Raises TokenizerInvalid."""
-    path = folder / "tokenizer.json"
+    """tokenizer.json, as the engine reads it. Raises TokenizerInvalid."""
     try:
-        tokenizer = Tokenizer.from_buffer(path.read_bytes())
-    except FileNotFoundError as error:
-        raise TokenizerInvalid(path.name, "is missing") from error
-    except (OSError, ValueError) as error:
-        raise TokenizerInvalid(path.name, "cannot be read as a tokenizer") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
+        return tokenizer.read_tokenizer(folder)
+    except tokenizer.TokenizerUnreadable as error:
+        raise TokenizerInvalid(tokenizer.FILE, error.reason) from error
 
 
 def template_source(folder: pathlib.Path, config: Mapping[str, object]) -> str:

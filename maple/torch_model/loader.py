@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from maple.engine.api import ModelFailed, Served
-from maple.engine.detokenize import TokenBytes
+from maple.engine.api import ModelFailed
+from maple.engine.cores import physical_cores
 from maple.engine.kv.cache import CacheLimits
-from maple.engine.memory import available_bytes
-from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, kv_budget, physical_cores, read_tokenizer
+from maple.engine.memory import available_bytes, kv_budget
+from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 
 if TYPE_CHECKING:
-    from maple.torch_model.load import LoadedModel, LoadOptions
-    from maple.torch_model.runner import TorchRunner
+    from maple.torch_model.load import LoadOptions
 
 __all__ = ["torch_loader"]
 
@@ -44,6 +43,7 @@ def torch_loader(
 
         from maple.checkpoint.errors import LoadError  # noqa: PLC0415
         from maple.checkpoint.progress import progress_reporter  # noqa: PLC0415
+        from maple.checkpoint.served import loaded_engine  # noqa: PLC0415
         from maple.torch_model.load import load  # noqa: PLC0415
         from maple.torch_model.runner import TorchRunner  # noqa: PLC0415
 
@@ -51,11 +51,21 @@ def torch_loader(
         torch.set_num_threads(threads or physical_cores())
         try:
             loaded = load(options(), progress=progress_reporter(), cancelled=cancelled)
+            budget = kv_budget(kv_cache_mb, _free_bytes(torch, loaded.device))
+            runner = TorchRunner(loaded, budget=budget, limits=limits)
+            return loaded_engine(
+                loaded.folder,
+                loaded.config,
+                runner,
+                max_model_len=min(loaded.config.max_position_embeddings, runner.longest),
+                prefill=_TORCH_PREFILL,
+                device=loaded.device,
+                dtype=loaded.dtype,
+                attention=loaded.attention,
+                seconds=time.monotonic() - started,
+            )
         except LoadError as error:
             raise ModelFailed(str(error)) from error
-        budget = kv_budget(kv_cache_mb, _free_bytes(torch, loaded.device))
-        runner = TorchRunner(loaded, budget=budget, limits=limits)
-        return _describe(runner, loaded, time.monotonic() - started)
 
     return load_with_torch
 
@@ -71,23 +81,3 @@ def _route_transformers_logs() -> None:
 def _free_bytes(torch: Any, device: str) -> int:
     """Memory that is free where the model is."""
     return int(torch.cuda.mem_get_info()[0]) if device.startswith("cuda") else available_bytes()
-
-
-def _describe(runner: TorchRunner, loaded: LoadedModel, seconds: float) -> LoadedEngine:
-    token_bytes = TokenBytes(read_tokenizer(loaded.folder))
-    ids = token_bytes.ids()
-    ids = ids[ids < loaded.config.vocab_size]
-    served = Served(
-        folder=loaded.folder,
-        vocabulary=len(ids),
-        max_model_len=min(loaded.config.max_position_embeddings, runner.longest),
-        eos_token_ids=loaded.eos_token_ids,
-        generation_defaults=loaded.generation_defaults,
-        device=loaded.device,
-        dtype=loaded.dtype,
-        attention=loaded.attention,
-        load_seconds=seconds,
-    )
-    return LoadedEngine(
-        runner=runner, served=served, token_bytes=token_bytes, token_ids=ids, prefill=_TORCH_PREFILL
-    )

@@ -21,12 +21,12 @@ from maple_testing.engine import collect, greedy_job, never
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Sampling
+from maple.engine.cores import physical_cores
 from maple.engine.runner import (
     LoadedEngine,
     PrefillLimits,
     Runner,
     SequenceSlice,
-    physical_cores,
 )
 from maple.engine.worker import ThreadedEngine
 from maple.torch_model.loader import torch_loader
