@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
+from typing_extensions import override
 
 T = TypeVar("T")
 Schema = dict[str, object]
@@ -44,7 +45,7 @@ class Rule:
         raise NotImplementedError
 
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
+        """The rule as keywords of JSON Schema."""
         raise NotImplementedError
 
 
@@ -55,11 +56,11 @@ class Shape:
     """
 
     def structure(self, value: object) -> object:
-        """The value, or a Misfit."""
+        """``value`` as the annotated type. Raises Misfit."""
         raise NotImplementedError
 
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
+        """What ``structure`` takes, in JSON Schema."""
         raise NotImplementedError
 
 
@@ -85,8 +86,8 @@ class Range(Rule):
     above: float | None = None
     most: float | None = None
 
+    @override
     def check(self, value: float) -> None:
-        """Raise Misfit for a value outside the rule."""
         too_low = self.least is not None and value < self.least
         too_low |= self.above is not None and value <= self.above
         if too_low or (self.most is not None and value > self.most):
@@ -94,8 +95,8 @@ class Range(Rule):
             words = [f"{word} {bound}" for word, bound in bounds.items() if bound is not None]
             raise Misfit(f"must be {' and '.join(words)}")
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         bounds = {"minimum": self.least, "exclusiveMinimum": self.above, "maximum": self.most}
         return {keyword: bound for keyword, bound in bounds.items() if bound is not None}
 
@@ -107,15 +108,15 @@ class Length(Rule):
     least: int = 0
     most: int | None = None
 
+    @override
     def check(self, value: str) -> None:
-        """Raise Misfit for a value outside the rule."""
         if len(value) < self.least:
             raise Misfit("must not be empty")
         if self.most is not None and len(value) > self.most:
             raise Misfit(f"must be at most {self.most} characters long")
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         bounds = {"minLength": self.least or None, "maxLength": self.most}
         return {keyword: bound for keyword, bound in bounds.items() if bound is not None}
 
@@ -124,13 +125,13 @@ class Length(Rule):
 class NotEmpty(Rule):
     """A list of one item or more."""
 
+    @override
     def check(self, value: tuple[object, ...]) -> None:
-        """Raise Misfit for a value outside the rule."""
         if not value:
             raise Misfit("must not be empty")
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         return {"minItems": 1}
 
 
@@ -141,13 +142,13 @@ class Pattern(Rule):
     regex: str
     words: str
 
+    @override
     def check(self, value: str) -> None:
-        """Raise Misfit for a value outside the rule."""
         if not re.fullmatch(self.regex, value):
             raise Misfit(f"must be {self.words}")
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         return {"pattern": f"^{self.regex}$"}
 
 

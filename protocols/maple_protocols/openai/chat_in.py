@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import attrs
+from typing_extensions import override
 
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import Ask, Conversation
@@ -40,8 +41,8 @@ from maple_protocols.strict import Check, ignored, structure
 class TemplateSettings(Shape):
     """enable_thinking, a bool, and variables of the template's own. Keys with null are left out."""
 
+    @override
     def structure(self, value: object) -> Mapping[str, object]:
-        """The value, or a Misfit."""
         given = {key: setting for key, setting in free_form(value).items() if setting is not None}
         if "enable_thinking" in given:
             try:
@@ -50,8 +51,8 @@ class TemplateSettings(Shape):
                 raise misfit.under("enable_thinking") from None
         return given
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         return {"type": "object", "properties": {"enable_thinking": {"type": "boolean"}}}
 
 
@@ -61,15 +62,15 @@ class PlainFormat(Shape):
 
     types: tuple[str, ...] = ("text", "json_object")
 
+    @override
     def structure(self, value: object) -> str:
-        """The value, or a Misfit."""
         kind = mapping(value).get("type")
         if not isinstance(kind, str) or kind not in self.types:
             raise Misfit(one_of(self.types))
         return kind
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         return {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(self.types)}}}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 from maple_plugins.events import ContentDelta
+from typing_extensions import override
 
 from maple_protocols.adapter import (
     Done,
@@ -32,8 +33,8 @@ from maple_protocols.strict import Check, ignored, structure
 class PromptShape(Shape):
     """One prompt: a string or token ids, bare or as the only item of a list."""
 
+    @override
     def structure(self, value: object) -> RawText | RawIds:
-        """The value, or a Misfit."""
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
             value = value[0]
         if isinstance(value, list):
@@ -53,8 +54,8 @@ class PromptShape(Shape):
             raise Misfit("must be one string or one list of token ids")
         return ids
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         string: Schema = {"type": "string", "minLength": 1}
         ids: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
         alone: Schema = {"type": "array", "items": {"anyOf": [string, ids]}, "minItems": 1, "maxItems": 1}

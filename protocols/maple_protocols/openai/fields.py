@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Protocol
 
 import attrs
+from typing_extensions import override
 
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import SamplingWish
@@ -22,8 +23,8 @@ SESSION_ID_WORDS = "1 to 128 letters, digits, dots, hyphens and underscores, not
 class Stops(Shape):
     """A string or a list of them. Every refusal is blamed on the field itself, never on an index."""
 
+    @override
     def structure(self, value: object) -> tuple[str, ...]:
-        """The value, or a Misfit."""
         if isinstance(value, list) and len(value) > MAX_STOPS:
             raise Misfit(f"must hold at most {MAX_STOPS} strings")
         try:
@@ -37,8 +38,8 @@ class Stops(Shape):
             raise Misfit(f"must be a string or a list of strings, each of 1 to {MAX_STOP_LENGTH} characters")
         return text(value)
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         one: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
         return {"anyOf": [one, {"type": "array", "items": one, "maxItems": MAX_STOPS}]}
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import attrs
+from typing_extensions import override
 
 from maple_protocols.ask import CalledTool, Message
 from maple_protocols.json import holds_object
@@ -21,8 +22,8 @@ class TextParts(Shape):
 
     types: tuple[str, ...] = ("text",)
 
+    @override
     def structure(self, value: object) -> str:
-        """The value, or a Misfit."""
         if value is None:
             return ""
         if isinstance(value, list):
@@ -39,8 +40,8 @@ class TextParts(Shape):
         except Misfit as misfit:
             raise misfit.under("text") from None
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         part: Schema = {
             "type": "object",
             "required": ["type", "text"],
@@ -53,8 +54,8 @@ class TextParts(Shape):
 class ArgumentsShape(Shape):
     """JSON text of an object, which stays the text it is; an object; or "" for no arguments."""
 
+    @override
     def structure(self, value: object) -> str | Mapping[str, object]:
-        """The value, or a Misfit."""
         if value == "":
             return "{}"
         if isinstance(value, str) and holds_object(value):
@@ -63,8 +64,8 @@ class ArgumentsShape(Shape):
             raise Misfit("must be a JSON object or the text of one")
         return free_form(value)
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         return {"anyOf": [{"type": "string"}, {"type": "object"}]}
 
 

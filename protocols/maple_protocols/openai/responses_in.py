@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, cast
 
 import attrs
+from typing_extensions import override
 
 from maple_protocols.adapter import JsonObject, Kept, Policy
 from maple_protocols.ask import Ask, Conversation, Message
@@ -61,8 +62,8 @@ class FlatTool:
 class ToolShape(Shape):
     """A function, flat or nested as on chat. Comes out as a mapping in the nested shape."""
 
+    @override
     def structure(self, value: object) -> Mapping[str, Any]:
-        """The value, or a Misfit."""
         raw = mapping(value)
         if raw.get("function") is not None:
             read(FunctionTool, raw)
@@ -70,8 +71,8 @@ class ToolShape(Shape):
         read(FlatTool, raw)
         return {"type": "function", "function": known_function_keys(raw)}
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         return {"anyOf": [schema_of(FlatTool), schema_of(FunctionTool)]}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import attrs
+from typing_extensions import override
 
 from maple_protocols.ask import CalledTool, Message
 from maple_protocols.openai.messages import (
@@ -93,8 +94,8 @@ ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
 class Items(Shape):
     """A string, one message, or a list of items of which those without a type are messages."""
 
+    @override
     def structure(self, value: object) -> tuple[Item, ...]:
-        """The value, or a Misfit."""
         if isinstance(value, list) and value:
             return each(value, _item)
         if isinstance(value, dict):
@@ -103,8 +104,8 @@ class Items(Shape):
             raise Misfit("must be text that is not blank, a message, or a list of items")
         return (UserItem(role="user", content=text(value)),)
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         item = schema_of(Item)
         items: Schema = {"type": "array", "items": item, "minItems": 1}
         return {"anyOf": [{"type": "string", "minLength": 1}, item, items]}

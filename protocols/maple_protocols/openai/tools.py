@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import attrs
 from maple_plugins.parser import ToolSpec
+from typing_extensions import override
 
 from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, one_of, text
 
@@ -50,8 +51,8 @@ class ToolChoiceShape(Shape):
 
     flat: bool = False
 
+    @override
     def structure(self, value: object) -> ToolMode | ChosenTool:
-        """The value, or a Misfit."""
         for mode in _MODES:
             if value == mode:
                 return mode
@@ -67,8 +68,8 @@ class ToolChoiceShape(Shape):
         name = holder.get("name") if isinstance(holder, dict) else None
         return text(name) if isinstance(name, str) else None
 
+    @override
     def schema(self) -> Schema:
-        """The same in JSON Schema."""
         name: Schema = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
         kind: Schema = {"type": "object", "required": ["type"], "properties": {"type": {"const": "function"}}}
         function: Schema = {"required": ["function"], "properties": {"function": name}}
