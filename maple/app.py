@@ -24,6 +24,7 @@ from maple.http.keys import Keyring
 from maple.http.routes import TAKEN
 from maple.http.server import RunningServer, listen
 from maple.http.services import HttpSettings, Services, model_label
+from maple.memory_store import AnswerStore, MemoryStore
 from maple.observe import logs
 from maple.observe.metrics import Metrics
 from maple.observe.systemd import Notifier
@@ -92,10 +93,10 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
     )
 
 
-def open_store(settings: Settings) -> ResponseStore | None:
-    """The response store, where one is wanted. Raises StoreUnusable."""
+def open_store(settings: Settings) -> AnswerStore | None:
+    """The response store, where one is wanted; at the extended level in memory by default. Raises StoreUnusable."""
     if settings.response_store is None:
-        return None
+        return MemoryStore() if settings.api_level == "extended" else None
     file = pathlib.Path(settings.response_store.removeprefix(SCHEME))
     return ResponseStore(file, days=settings.response_store_days)
 

@@ -137,10 +137,29 @@ class Turns:
         job = self._job(ask, prompt, served, owner=owner, request_id=request_id)
         chain = self._parsers.chain(ask, prompt.text)
         identity = Identity(
-            key=secrets.token_hex(16), created=int(time.time()), model=ask.model or self._defaults.model_id
+            key=secrets.token_hex(16),
+            created=int(time.time()),
+            model=ask.model or self._defaults.model_id,
+            temperature=job.sampling.temperature,
+            top_p=job.sampling.top_p,
         )
         ticket = self.engine.submit(job)
         return Turn(identity=identity, request_id=request_id, ticket=ticket, chain=chain)
+
+    async def count(self, ask: Ask, *, prepare: Prepare | None = None) -> int:
+        """How many tokens the prompt of ``ask`` has; 0 for a conversation without a message.
+
+        ``prepare`` is as for ``open``. Raises PromptTooLong where the prompt could not be served.
+        """
+        served = self.engine.served
+        if served is None or self.prompts is None:
+            raise ModelLoading
+        if isinstance(ask.prompt, Conversation) and not ask.prompt.messages:
+            return 0
+        limit = self._prompt_limit(served)
+        thinking = self._thinking(ask)
+        prompt = await self.prompts.encode(ask.prompt, thinking=thinking, limit=limit, prepare=prepare)
+        return len(prompt.ids)
 
     def _thinking(self, ask: Ask) -> bool:
         if isinstance(ask.prompt, Conversation) and ask.prompt.thinking is not None:
@@ -255,7 +274,7 @@ class Turn:
             cached_tokens=finish.cached_tokens,
             reasoning_tokens=self.reasoning_tokens,
         )
-        return Done(finish=reason, usage=usage)
+        return Done(finish=reason, usage=usage, at=int(time.time()))
 
     def _count_reasoning(self) -> int:
         """Ids whose text begins before the closing marker does; all of them while the block is open."""

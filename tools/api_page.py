@@ -38,8 +38,11 @@ Every route, with what it takes, gives and refuses. It is made from the descript
 - A body is one JSON object, in UTF-8, with `Content-Type: application/json`, of at most 16 MiB; gzip and deflate are
   read. `X-Session-Id` is another way to say `session_id`.
 - null means absent. Types are strict: true is no integer, neither is 2.0, and "1" is no number.
-- Unknown fields at the top are ignored on chat and completions, and refused on responses; `MAPLE_STRICT_FIELDS` says
-  otherwise. Unknown fields further down are ignored.
+- Unknown fields at the top are ignored on chat and completions, and refused on responses at the reference level;
+  `MAPLE_STRICT_FIELDS` says otherwise. Unknown fields further down are ignored. null is no field.
+- `MAPLE_API_LEVEL=extended` (`--api-level extended`) serves what real clients send and the reference refuses: tools of
+  every kind on responses, parts that are no text, half-written arguments in a history, `max_tokens: -1`, further spellings
+  of `tool_choice`. A refusal that it would lift says so.
 - HEAD works wherever GET does. One slash at the end of a path is ignored.
 - `model` is echoed, and needs to be right only with `MAPLE_STRICT_MODEL`.
 
@@ -47,11 +50,15 @@ Every route, with what it takes, gives and refuses. It is made from the descript
 
 - `X-Request-Id` is the client's own, where it is 1 to 128 visible ASCII characters, or a fresh one. All log lines of a
   request carry it.
-- A stream is `text/event-stream`: events of one JSON object each, `: ping` every 10 s of silence, `[DONE]` at the end. An
-  error after the status line is an event of its own, before `[DONE]`. A stream adds up to exactly the whole answer.
+- A stream is `text/event-stream`: events of one JSON object each, `: ping` every 10 s of silence (on responses a
+  repeated `response.in_progress`), `[DONE]` at the end. An error after the status line is an event of its own, before `[DONE]`. A stream adds up to exactly the whole answer.
 - Reasoning is `reasoning_content` in chat, an item of type `reasoning` in responses, and never in `content`. A
   `finish_reason` is `length` where a limit cut the text, else `tool_calls` where there is a call, else `stop`.
 - Who leaves cancels: the generation ends within a token.
+
+- `X-Maple-Ignored` names what a request held without effect: field paths without indices, comma-separated
+  (`user,input[].image`), at most 512 bytes and then `…`. The log says it too.
+- What no retry can mend carries `x-should-retry: false`.
 
 ## Errors
 

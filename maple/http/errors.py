@@ -27,6 +27,9 @@ from maple.prompt.template import TemplateFailed, TemplateRefused
 from maple.responses_store import StoreBroken, StoreBusy, StoreFull
 
 RETRY_SECONDS = "5"
+NO_RETRY = {"x-should-retry": "false"}
+RETRIED = frozenset({408, 409, 429, *range(500, 600)})
+"""Statuses at which the SDKs try again. What a protocol refuses stays refused."""
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 
@@ -133,6 +136,8 @@ class Row:
     code: str | None
     message: Callable[[Any], str]
     headers: Callable[[Any], Mapping[str, str]] = lambda _: {}
+    final: bool = False
+    """Whether no retry can mend it: SDKs repeat what looks like the server's fault unless they are told."""
     header_names: tuple[str, ...] = ()
     """Those of ``headers`` that tell a client something, for the API's description."""
 
@@ -237,6 +242,7 @@ TABLE: Mapping[type[Exception], Row] = {
         header_names=("Retry-After",),
     ),
     SessionMismatch: Row(
+        final=True,
         status=409,
         type=INVALID_REQUEST,
         code="format_mismatch",
@@ -249,6 +255,7 @@ TABLE: Mapping[type[Exception], Row] = {
         message=_say("the saved session was changed or is damaged; nothing of it was loaded"),
     ),
     SessionsFull: Row(
+        final=True,
         status=507,
         type=SERVER_ERROR,
         code="storage_full",
@@ -258,6 +265,7 @@ TABLE: Mapping[type[Exception], Row] = {
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such stored response")
     ),
     StoreFull: Row(
+        final=True,
         status=507,
         type=SERVER_ERROR,
         code="storage_full",
@@ -273,6 +281,7 @@ TABLE: Mapping[type[Exception], Row] = {
     ),
     StoreBroken: Row(status=500, type=SERVER_ERROR, code=None, message=_say("the response store failed")),
     NotConfigured: Row(
+        final=True,
         status=501,
         type=SERVER_ERROR,
         code="not_configured",
@@ -293,6 +302,7 @@ TABLE: Mapping[type[Exception], Row] = {
         message=lambda error: f"the model's chat template refuses this conversation: {error.reason}",
     ),
     TemplateFailed: Row(
+        final=True,
         status=500,
         type=SERVER_ERROR,
         code=None,
@@ -307,6 +317,7 @@ TABLE: Mapping[type[Exception], Row] = {
         header_names=("Retry-After",),
     ),
     ModelFailed: Row(
+        final=True,
         status=503,
         type=SERVER_ERROR,
         code="model_failed",
@@ -341,14 +352,16 @@ def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal
     ``prompt_param`` is the field that a prompt which is too long, or which the template refuses, is blamed on.
     """
     if isinstance(error, RequestError):
-        return Refusal(status=error.status, body=error.body)
+        final = NO_RETRY if error.status in RETRIED else {}
+        return Refusal(status=error.status, body=error.body, headers=final)
     row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
     if row is None:
         return None
     body = ErrorBody(
         message=row.message(error), type=row.type, param=_blamed(error, prompt_param), code=row.code
     )
-    return Refusal(status=row.status, body=body, headers=row.headers(error))
+    final = NO_RETRY if row.final else {}
+    return Refusal(status=row.status, body=body, headers={**row.headers(error), **final})
 
 
 def _blamed(error: BaseException, prompt_param: str | None) -> str | None:

@@ -110,7 +110,7 @@ class GenerateHandler(JsonHandler):
             async with asyncio.timeout(None) as self._lease:
                 if not self.client_left:
                     ask = await self._ask()
-                    self._tell_ignored(ask.ignored)
+                    self.tell_ignored(ask.ignored)
                     await self._generate(ask)
         except TimeoutError:
             if not self.client_left:
@@ -130,7 +130,11 @@ class GenerateHandler(JsonHandler):
     def _structured(self, body: bytes) -> Ask:
         wire = prompt_object(body, self.services.turns.prompt_limit)
         self.maple.budget.note_structured(wire)
-        ask = self.adapter.structure(wire, self._policy())
+        return self.structured(wire)
+
+    def structured(self, body: Mapping[str, object]) -> Ask:
+        """The request that a body spells. Raises RequestError, or ModelLoading. Any thread."""
+        ask = self.adapter.structure(body, self._policy())
         settings = self.services.settings
         if settings.strict_model and ask.model is not None and not names_model(ask.model, settings.model_id):
             raise ModelNotFound(ask.model)
@@ -147,7 +151,7 @@ class GenerateHandler(JsonHandler):
             session_header=self.request.headers.get("X-Session-Id"),
         )
 
-    def _tell_ignored(self, paths: tuple[str, ...]) -> None:
+    def tell_ignored(self, paths: tuple[str, ...]) -> None:
         """What had no effect is said to the client and in the log; names are harmless by now."""
         if paths:
             self.set_header(IGNORED, ignored_header(paths))

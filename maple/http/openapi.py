@@ -64,7 +64,7 @@ PARAMETERS: Mapping[str, JsonObject] = {
 def document(routes: Sequence[Route], services: Services) -> JsonObject:
     """The whole description, as JSON."""
     book = _Book(services, routes)
-    paths = {route.template: book.path(route) for route in routes}
+    paths = {route.template: methods for route in routes if (methods := book.path(route))}
     return {
         "openapi": VERSION,
         "info": {"title": "Maple Server", "version": services.version, "description": ABOUT},
@@ -177,8 +177,8 @@ def _operation_id(method: str, route: Route) -> str:
 def _error_schema() -> Schema:
     """All four keys are always there."""
     body = answer_schema(ErrorBody)
-    properties: Any = body["properties"]
-    error = body | {"required": list(properties)}
+    properties = {field.name: schema_of(field.annotation, answer=True) for field in table(ErrorBody)}
+    error = body | {"properties": properties, "required": list(properties)}
     return {"type": "object", "properties": {"error": error}, "required": ["error"]}
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator
 
+from maple_protocols.adapter import Policy
 from maple_protocols.kinds import Served
 
 from maple.errors import MapleError
+from maple.http.api_operation import Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
+from maple.http.counting import CountHandler
 from maple.http.errors import RouteNotFound
 from maple.http.exchange import JSON_TYPE
 from maple.http.generate import GenerateHandler
@@ -34,6 +37,19 @@ class UnknownRouteHandler(JsonHandler):
     def wrong_method(self) -> MapleError:
         """No method is right."""
         return RouteNotFound(self.request.path, self.maple.nearest(self.request.path))
+
+
+class AbsentHandler(UnknownRouteHandler):
+    """A path that is known not to be served, whatever the routes around it."""
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """None."""
+        return {}
+
+    def wrong_method(self) -> MapleError:
+        """There is no other route that could be meant."""
+        return RouteNotFound(self.request.path, None)
 
 
 FIXED = (
@@ -81,7 +97,11 @@ def _protocol_routes(served: Served) -> Iterator[Route]:
     if served.generation is not None:
         options = {"adapter": served.generation, "keeping": served.keeping}
         yield Route(pattern=served.generation.path, handler=GenerateHandler, options=options)
+        if served.count_path is not None:
+            yield Route(pattern=served.count_path, handler=CountHandler, options=options)
     if served.keeping is not None:
+        # SDKs ask for it. It would be a stored response's id, and its 405 another route's.
+        yield Route(pattern=f"{served.keeping.path}/compact", handler=AbsentHandler)
         stored = {"adapter": served.keeping}
         yield Route(pattern=served.keeping.stored_path, handler=StoredHandler, options=stored)
         yield Route(pattern=served.keeping.items_path, handler=StoredItemsHandler, options=stored)

@@ -11,9 +11,9 @@ from maple_protocols.adapter import ApiLevel, Policy, ServedModel, StrictFields
 from maple_protocols.kinds import Served
 
 from maple.http.keys import Keyring
+from maple.memory_store import AnswerStore
 from maple.observe.metrics import Metrics
 from maple.observe.tracing import Tracing
-from maple.responses_store import ResponseStore
 from maple.settings import Settings
 from maple.turn import Turns
 
@@ -101,7 +101,7 @@ class HttpSettings:
             strict_fields=cast("StrictFields", settings.strict_fields),
             enable_thinking=settings.enable_thinking,
             include_reasoning=settings.include_reasoning,
-            response_store=settings.response_store is not None,
+            response_store=settings.response_store is not None or settings.api_level == "extended",
             sessions=settings.session_dir is not None,
             allowed_origins=frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins),
             allowed_hosts=frozenset(host.lower() for host in settings.allowed_hosts),
@@ -124,7 +124,7 @@ class Services:
     version: str
     model_path: str
     limits: Limits = Limits()
-    store: ResponseStore | None = None
+    store: AnswerStore | None = None
     tracing: Tracing | None = None
 
     @property

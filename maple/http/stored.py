@@ -11,6 +11,7 @@ from maple_protocols.adapter import (
     Done,
     Identity,
     KeepingAdapter,
+    Kept,
     Policy,
     TurnEvent,
 )
@@ -22,23 +23,34 @@ from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.errors import NotConfigured, ResponseUnknown
 from maple.http.wire import encode_json
-from maple.responses_store import ResponseStore, StoreBroken, StoreFull
+from maple.memory_store import AnswerStore
+from maple.responses_store import StoreBroken, StoreFull
 
 STORE_VARIABLE = "MAPLE_RESPONSE_STORE"
 KEEPING: Refusals = (ResponseUnknown, NotConfigured, StoreFull, StoreBroken)
 """What a request whose answer can be kept may run into, beyond the usual."""
 
 
-async def continued(ask: Ask, adapter: KeepingAdapter | None, store: ResponseStore | None, owner: str) -> Ask:
-    """``ask``, with the answer that it goes on from in front. Raises ResponseUnknown or NotConfigured."""
-    if ask.follows is None or adapter is None:
+async def continued(ask: Ask, adapter: KeepingAdapter | None, store: AnswerStore | None, owner: str) -> Ask:
+    """``ask``, with the answer that it goes on from in front and what it refers to in place.
+
+    Raises ResponseUnknown, NotConfigured, or the protocol's own RequestError.
+    """
+    if adapter is None or (ask.follows is None and not ask.references):
         return ask
+    earlier = None if ask.follows is None else await _earlier(ask.follows, store, owner)
+    kept = [] if store is None else [await store.get(owner, wanted) for wanted in ask.references]
+    found = [each for each in kept if each is not None]
+    return await asyncio.to_thread(adapter.continued, ask, earlier, found)
+
+
+async def _earlier(wanted: str, store: AnswerStore | None, owner: str) -> Kept:
     if store is None:
         raise NotConfigured(STORE_VARIABLE)
-    earlier = await store.get(owner, ask.follows)
+    earlier = await store.get(owner, wanted)
     if earlier is None:
         raise ResponseUnknown(param="previous_response_id")
-    return await asyncio.to_thread(adapter.continued, ask, earlier)
+    return earlier
 
 
 class Recorder:
@@ -50,7 +62,7 @@ class Recorder:
         identity: Identity,
         adapter: KeepingAdapter | None,
         *,
-        store: ResponseStore | None,
+        store: AnswerStore | None,
         owner: str,
     ) -> None:
         if ask.keep and store is None:
@@ -94,9 +106,9 @@ class _StoredHandler(JsonHandler):
             raise NotConfigured(STORE_VARIABLE)
 
     @property
-    def store(self) -> ResponseStore:
+    def store(self) -> AnswerStore:
         """The store, which ``check`` has looked for."""
-        return cast("ResponseStore", self.services.store)
+        return cast("AnswerStore", self.services.store)
 
 
 class StoredHandler(_StoredHandler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from maple_protocols.adapter import Encoder, Fold, Frame, TurnEvent
@@ -76,6 +76,7 @@ class SseWriter:
     def __init__(self, handler: Exchange, encoder: Encoder) -> None:
         self._handler = handler
         self._encoder = encoder
+        self._waiting: Callable[[], Sequence[Frame]] | None = getattr(encoder, "waiting", None)
         self._silence = handler.services.limits.ping_seconds
         self._loop = asyncio.get_running_loop()
         self._opened = False
@@ -88,12 +89,15 @@ class SseWriter:
         self._ping_timer: asyncio.TimerHandle | None = None
 
     async def start(self, turn: Turn) -> None:
-        """Send the status line and the opening once the job has its slot, or after so long a wait for it."""
-        try:
-            async with asyncio.timeout(self._silence):
-                await turn.admitted()
-        except TimeoutError:
-            pass  # it goes on waiting, with pings
+        """Send the status line and the opening once the job has its slot, or after so long a wait for it; at once
+        where the protocol tells of waiting itself.
+        """
+        if self._waiting is None:
+            try:
+                async with asyncio.timeout(self._silence):
+                    await turn.admitted()
+            except TimeoutError:
+                pass  # it goes on waiting, with pings
         self._open()
 
     async def event(self, event: TurnEvent) -> None:
@@ -178,7 +182,8 @@ class SseWriter:
     def _ping(self) -> None:
         quiet = self._loop.time() - self._last_write
         if quiet >= self._silence and self._sent is None:
-            self._handler.write(PING)
+            frames = self._waiting() if self._waiting is not None else ()
+            self._handler.write("".join(map(frame_text, frames)) or PING)
             self._send()
             quiet = 0.0
         self._ping_timer = self._loop.call_later(max(self._silence - quiet, 0.001), self._ping)

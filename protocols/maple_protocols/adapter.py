@@ -45,10 +45,11 @@ class NumberedCall:
 
 @attrs.frozen(kw_only=True)
 class Done:
-    """The last event of every turn that did not fail."""
+    """The last event of every turn that did not fail. ``at`` is in Unix seconds."""
 
     finish: FinishReason
     usage: Usage
+    at: int = 0
 
 
 TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
@@ -57,12 +58,14 @@ TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
 @attrs.frozen(kw_only=True)
 class Identity:
     """Made once per turn: ``key`` is 32 hex characters for the protocol's id, ``created`` Unix seconds,
-    ``model`` the name to echo.
+    ``model`` the name to echo; the sampling is what is used, whoever chose it.
     """
 
     key: str
     created: int
     model: str
+    temperature: float = 1.0
+    top_p: float = 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -117,7 +120,12 @@ class ServedModel:
 
 
 class Encoder(Protocol):
-    """Turn events → server-sent events. Called in order: opening, event…, (failure), closing."""
+    """Turn events → server-sent events. Called in order: opening, event…, (failure), closing.
+
+    An encoder may have ``waiting() -> Sequence[Frame]``: frames that tell a client, after every ten seconds of
+    silence, that its answer is under way. Without it a comment line is sent; with it the opening goes out
+    before any wait for a slot.
+    """
 
     def opening(self) -> Sequence[Frame]:
         """Frames before the first event."""
@@ -149,7 +157,7 @@ class Fold(Protocol):
 
 
 class GenerationAdapter(Protocol):
-    """A protocol that generates: one POST route.
+    """A protocol that generates: one POST route, and one that counts where ``counted`` names its answer.
 
     ``answers`` are the tables (see ``schema.answer_schema``) of what it sends, under "whole" and "event"; what
     is not listed is described as some object.
@@ -163,6 +171,8 @@ class GenerationAdapter(Protocol):
     closed: ClassVar[bool]
     """Whether the protocol refuses unknown top-level fields by itself (see ``Policy.refuses_unknown``)."""
     answers: ClassVar[Mapping[str, type]]
+    counted: ClassVar[str | None]
+    """The ``object`` of what POST to ``path``/input_tokens answers; without it (or None) there is no such route."""
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the contract's field order. Raises RequestError."""
@@ -218,8 +228,11 @@ class KeepingAdapter(GenerationAdapter, Protocol):
     items_query: ClassVar[type]
     """The field tables of the two GETs' queries, whose values are strings or integers."""
 
-    def continued(self, ask: Ask, earlier: Kept) -> Ask:
-        """``ask`` with an earlier answer, and all that came before that, in front of its own input."""
+    def continued(self, ask: Ask, earlier: Kept | None, found: Sequence[Kept]) -> Ask:
+        """``ask`` with an earlier answer, and all that came before that, in front of its own input.
+
+        ``earlier`` is what it follows, ``found`` those of its ``references`` that there are. Raises RequestError.
+        """
         ...
 
     def kept(self, ask: Ask, body: JsonObject) -> Kept:

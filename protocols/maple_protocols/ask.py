@@ -95,6 +95,9 @@ class Ask:
     ``keep`` asks for the answer to be kept, ``follows`` is the id of a kept one that this request goes on
     from, and ``items`` are what was sent, in the protocol's own form (see ``adapter.KeepingAdapter``).
 
+    ``references`` are the ids of other kept answers that ``items`` refer into. ``call_forms`` says, by the name
+    that the model knows, how a call goes out; like ``echo`` it is the protocol's own.
+
     ``extended`` asks for what the reference does otherwise: stop strings apply behind the reasoning, tool markup
     is text where no tool was offered, and a newline stays between texts around a call.
 
@@ -114,6 +117,8 @@ class Ask:
     echo: Mapping[str, object] = attrs.field(factory=dict)
     keep: bool = False
     follows: str | None = None
+    references: tuple[str, ...] = ()
     items: tuple[Mapping[str, object], ...] = ()
+    call_forms: Mapping[str, object] = attrs.field(factory=dict)
     extended: bool = False
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

@@ -11,7 +11,7 @@ import attrs
 
 from maple_protocols.adapter import GenerationAdapter, KeepingAdapter, ListingAdapter
 
-OPTIONAL = frozenset({"answers"})
+OPTIONAL = frozenset({"answers", "counted"})
 
 
 @attrs.frozen
@@ -32,6 +32,7 @@ _ATTRIBUTES: Mapping[str, _Want] = {
         "a tuple of paths that begin with /",
         lambda value: isinstance(value, tuple) and bool(value) and all(map(_ROUTE.fits, value)),
     ),
+    "counted": _Want("a string", lambda value: value is None or isinstance(value, str)),
     "prompt_param": _Want("a string", lambda value: isinstance(value, str)),
     "closed": _Want("True or False", lambda value: isinstance(value, bool)),
     "request": _TABLE,
@@ -62,11 +63,17 @@ class Served:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The Tornado patterns of all its routes."""
-        if self.keeping is not None:
-            return self.keeping.path, self.keeping.stored_path, self.keeping.items_path
-        if self.generation is not None:
-            return (self.generation.path,)
-        return self.listing.paths if self.listing is not None else ()
+        found: tuple[str, ...] = () if self.generation is None else (self.generation.path,)
+        found += () if self.count_path is None else (self.count_path,)
+        found += () if self.keeping is None else (self.keeping.stored_path, self.keeping.items_path)
+        return found + (() if self.listing is None else self.listing.paths)
+
+    @property
+    def count_path(self) -> str | None:
+        """Where prompts of a generating protocol are counted, if anywhere."""
+        if getattr(self.generation, "counted", None) is None or self.generation is None:
+            return None
+        return f"{self.generation.path}/input_tokens"
 
 
 def served(adapter: Any) -> Served:

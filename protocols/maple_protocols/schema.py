@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 import attrs
 
@@ -50,14 +50,22 @@ def schema_of(annotation: Any, *, answer: bool = False) -> Schema:
 
 def _object(cls: Any, *, answer: bool) -> Schema:
     fields = table(cls)
+    change = _present if answer else _nullable
     properties = {
-        field.name: schema if field.required or answer else _nullable(schema)
+        field.name: schema if field.required else change(schema)
         for field in fields
         for schema in (schema_of(field.annotation, answer=answer),)
     }
     required = [field.name for field in fields if field.required]
     schema: Schema = {"type": "object", "description": cls.__doc__, "properties": properties}
     return schema | {"required": required} if required else schema
+
+
+def _present(schema: Schema) -> Schema:
+    """A field of an answer that need not be there is never null where it is."""
+    members = [member for member in cast("list[Schema]", schema.get("anyOf", [])) if member != NULL]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return rest | (members[0] if len(members) == 1 else {"anyOf": members}) if members else schema
 
 
 def _nullable(schema: Schema) -> Schema:

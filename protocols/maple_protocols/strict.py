@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from maple_protocols.errors import ECHO_LIMIT, InvalidField
+from maple_protocols.reading import safe_name
 from maple_protocols.rules import (
     Inert,
     Misfit,
@@ -34,8 +34,6 @@ from maple_protocols.rules import (
     one_of,
     text,
 )
-
-_SAFE_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
 
 T = TypeVar("T")
 Read = Callable[[object], Any]
@@ -105,11 +103,6 @@ def ignored(cls: type, body: Mapping[str, object]) -> tuple[str, ...]:
         for key, value in body.items()
         if value is not None and (note := inert.get(key, Inert())) is not None and value != note.plain
     )
-
-
-def safe_name(name: str) -> str:
-    """A client's name for a field as it may stand in a header."""
-    return name if _SAFE_NAME.fullmatch(name) else "?"
 
 
 def read(annotation: Any, value: object) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import attrs
 import pytest
+import tokenizers
 from maple_plugins.registry import reasoning_parser, tool_parser
 from maple_protocols.kinds import served
 from maple_protocols.openai.chat import ChatAdapter
@@ -27,6 +28,7 @@ from maple_testing.wire import Answer, chat_body
 
 from maple.app import open_store, turn_defaults
 from maple.engine.admission import QueueLimits
+from maple.engine.api import Job, Ticket
 from maple.http.keys import Keyring
 from maple.http.server import RunningServer, listen
 from maple.http.services import HttpSettings, Limits, Services
@@ -98,6 +100,16 @@ def read_until(raw: socket.socket, marker: bytes) -> bytes:
     return bytes(found)
 
 
+class ListeningEngine(ScriptedEngine):
+    """The scripted engine, which remembers its last prompt."""
+
+    last_prompt: tuple[int, ...] = ()
+
+    def submit(self, job: Job) -> Ticket:
+        self.last_prompt = job.prompt_ids
+        return super().submit(job)
+
+
 class LiveServer:
     """A server on its own thread and loop, and a client for it."""
 
@@ -121,9 +133,9 @@ class LiveServer:
         self._ready.result(HANG_GUARD)
 
     @property
-    def engine(self) -> ScriptedEngine:
+    def engine(self) -> ListeningEngine:
         engine = self.services.turns.engine
-        assert isinstance(engine, ScriptedEngine)
+        assert isinstance(engine, ListeningEngine)
         return engine
 
     @property
@@ -199,6 +211,13 @@ class LiveServer:
 
     def post(self, path: str, body: object, headers: dict[str, str] | None = None) -> Answer:
         return self.request("POST", path, body, headers)
+
+    def prompt(self) -> str:
+        """The last prompt that the engine was given, as text."""
+        served = self.engine.served
+        assert served is not None
+        tokenizer = tokenizers.Tokenizer.from_file(str(served.folder / "tokenizer.json"))
+        return tokenizer.decode(self.engine.last_prompt, skip_special_tokens=False)
 
     def chat(self, text: str = "hi", **fields: object) -> Answer:
         return self.post("/v1/chat/completions", chat_body(text, **fields))
@@ -289,7 +308,7 @@ def _services(
     queue: QueueLimits,
     adapters: tuple[object, ...],
 ) -> Services:
-    engine = ScriptedEngine(recordings, served=scripted_served(folder), limits=queue)
+    engine = ListeningEngine(recordings, served=scripted_served(folder), limits=queue)
     parsers = ParserPair(
         reasoning=reasoning_parser(settings.reasoning_parser), tools=tool_parser(settings.tool_parser)
     )

@@ -56,9 +56,13 @@ def test_a_stored_response_can_be_got_again(keeping: LiveServer, ask: Any) -> No
     assert (head.status, head.body) == (200, b"")
 
 
-def test_without_store_true_nothing_is_kept(keeping: LiveServer) -> None:
-    """The default is false."""
+def test_where_there_is_a_store_answers_are_kept_unless_store_is_false(keeping: LiveServer) -> None:
+    """The next request of an SDK names the response: true is the default."""
     response = keeping.post("/v1/responses", {"input": "first"}).json
+    assert response["store"] is True
+    assert keeping.get(f"/v1/responses/{response['id']}").json == response
+    response = keeping.post("/v1/responses", {"input": "first", "store": False}).json
+    assert response["store"] is False
     assert code(keeping.get(f"/v1/responses/{response['id']}")) == (404, "not_found")
 
 

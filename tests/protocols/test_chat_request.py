@@ -548,9 +548,11 @@ class TestSession:
 
     @pytest.mark.parametrize("name", ["", ".", "..", ".a", "a/b", "a b", "é", "a\n", "a" * 129])
     def test_an_unsafe_name_is_refused(self, name: str) -> None:
-        """Outside the pattern: 400 param session_id, from either side."""
+        """Outside the pattern: 400 param session_id; a header, which many use as a mere label, is passed over."""
         assert refusal(session_id=name).param == "session_id"
-        assert refusal(Policy(session_header=name), session_id="fine").param == "session_id"
+        assert ask(Policy(session_header=name), session_id="fine").session_id == "fine"
+        labelled = ask(Policy(session_header=name))
+        assert (labelled.session_id, labelled.ignored) == (None, ("X-Session-Id",))
         assert refusal(session_id=5).param == "session_id"
 
 

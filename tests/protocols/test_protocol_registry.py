@@ -41,7 +41,8 @@ def test_every_declared_protocol_is_made(install: Install) -> None:
     install("acme", {"generate": "acme_whole:GenerateAdapter"})
     (root / "acme_whole.py").write_text(SAMPLE)
     patterns = [found.patterns for found in registry.protocols()]
-    assert patterns == [("/v1/chat/completions",), ("/generate",), ("/v1/models", "/v1/models/(.+)")]
+    chat = ("/v1/chat/completions", "/v1/chat/completions/input_tokens")
+    assert patterns == [chat, ("/generate",), ("/v1/models", "/v1/models/(.+)")]
 
 
 def test_every_protocol_that_comes_along_is_whole() -> None:

@@ -89,6 +89,7 @@ def test_the_whole_response() -> None:
         "object": "response",
         "created_at": 1_789_460_000,
         "status": "completed",
+        "completed_at": 0,
         "background": False,
         "error": None,
         "incomplete_details": None,
@@ -113,7 +114,16 @@ def test_the_whole_response() -> None:
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto",
         "tools": [],
-        "top_p": None,
+        "top_p": 1.0,
+        "max_tool_calls": None,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "prompt_cache_key": None,
+        "safety_identifier": None,
+        "service_tier": "default",
+        "top_logprobs": 0,
+        "truncation": "disabled",
+        "user": None,
     }
 
 

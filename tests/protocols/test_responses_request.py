@@ -96,7 +96,6 @@ class TestInput:
             ({"role": "user", "content": [{"type": "input_image"}]}, ".content[0]"),
             ({"role": "user", "content": [{"type": "input_text"}]}, ".content[0].text"),
             ({"role": "tool", "content": "x"}, ".tool_call_id"),
-            ({"type": "item_reference", "id": "x"}, ".type"),
             ({"type": ["message"]}, ".type"),
             ({"type": "function_call"}, ".name"),
             (call(5), ".name"),  # type: ignore[arg-type]
@@ -301,7 +300,7 @@ def test_fields_reach_the_ask() -> None:
         include_reasoning=False,
         user="u",
     )
-    assert attrs_without(found, "prompt", "echo", "items") == {
+    assert attrs_without(found, "prompt", "echo", "items", "call_forms", "references") == {
         "keep": False,
         "follows": None,
         "model": "m",
@@ -316,7 +315,7 @@ def test_fields_reach_the_ask() -> None:
         "ignored": ("presence_penalty", "frequency_penalty", "user"),
     }
     assert ask(Policy(session_header="h", include_reasoning=False)).session_id == "h"
-    assert refusal(Policy(session_header="/")).param == "session_id"
+    assert ask(Policy(session_header="/")).session_id is None
 
 
 def attrs_without(found: Ask, *names: str) -> dict[str, Any]:
@@ -328,16 +327,25 @@ def test_the_request_is_echoed() -> None:
     assert ask().echo == {
         "instructions": None,
         "max_output_tokens": None,
+        "max_tool_calls": None,
         "metadata": {},
         "parallel_tool_calls": True,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
         "previous_response_id": None,
+        "prompt_cache_key": None,
         "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": None,
+        "service_tier": "default",
         "store": False,
         "temperature": None,
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto",
         "tools": [],
+        "top_logprobs": 0,
         "top_p": None,
+        "truncation": "disabled",
+        "user": None,
     }
     found = ask(
         instructions="i",
@@ -359,6 +367,7 @@ def test_the_request_is_echoed() -> None:
     assert {key: found[key] for key in expected} == expected
 
 
+ECHOED = ("prompt_cache_key", "safety_identifier", "user")
 INERT = (
     "include",
     "truncation",
@@ -374,8 +383,9 @@ INERT = (
 @pytest.mark.parametrize("field", INERT)
 @pytest.mark.parametrize("value", ["auto", ["x"], {"a": 1}, 5, None])
 def test_inert_fields_are_accepted(field: str, value: object) -> None:
-    """Without effect: include, truncation, stream_options and the like."""
-    assert ask(**{field: value}) == ask()
+    """Without effect: include, truncation, stream_options and the like; three of them are echoed."""
+    found = ask(**{field: value})
+    assert attrs.evolve(found, echo={**found.echo, **({field: None} if field in ECHOED else {})}) == ask()
 
 
 @pytest.mark.parametrize(
@@ -392,7 +402,6 @@ def test_inert_fields_are_accepted(field: str, value: object) -> None:
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_tokens": 5}, "max_tokens"),
         ({"n": 1}, "n"),
-        ({"conversation": "x"}, "conversation"),
         ({"frobnicate": 1}, "frobnicate"),
         ({"seed": 2**63}, "seed"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),

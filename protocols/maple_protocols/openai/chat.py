@@ -9,7 +9,7 @@ from maple_protocols.adapter import Encoder, Fold, Identity, Policy
 from maple_protocols.ask import Ask
 from maple_protocols.openai.chat_in import ChatRequest, chat_ask
 from maple_protocols.openai.chat_out import ChatEncoder, ChatFold
-from maple_protocols.openai.described import ChatCompletion, ChatCompletionChunk
+from maple_protocols.openai.chat_tables import ChatCompletion, ChatCompletionChunk
 
 
 class ChatAdapter:
@@ -19,6 +19,7 @@ class ChatAdapter:
     prompt_param: ClassVar[str] = "messages"
     request: ClassVar[type] = ChatRequest
     closed: ClassVar[bool] = False
+    counted: ClassVar[str | None] = "chat.completion.input_tokens"
     answers: ClassVar[Mapping[str, type]] = {"whole": ChatCompletion, "event": ChatCompletionChunk}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:

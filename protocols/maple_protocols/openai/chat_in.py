@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import attrs
 from typing_extensions import override
 
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import Ask, Conversation
+from maple_protocols.errors import InvalidField
 from maple_protocols.openai import fields
-from maple_protocols.openai.messages import ChatMessage
+from maple_protocols.openai.messages import UNREADABLE, AnyMessage, ChatMessage, unreadable_user
+from maple_protocols.openai.thinking import Effort, ThinkingWord, wanted
 from maple_protocols.openai.tools import (
-    ChosenTool,
+    Choice,
     FunctionTool,
     ToolChoice,
-    ToolMode,
     check_choice,
+    is_shown,
     nested,
-    shown,
     specs,
 )
+from maple_protocols.reading import reading
 from maple_protocols.rules import (
     Doc,
     Inert,
@@ -86,7 +88,9 @@ class ChatRequest:
     """The body of POST /v1/chat/completions, its fields in the order in which they are checked."""
 
     model: fields.Model = None
-    messages: Annotated[tuple[ChatMessage, ...], NotEmpty(), Doc("The conversation so far.")]
+    messages: Annotated[
+        tuple[Annotated[ChatMessage, AnyMessage()], ...], NotEmpty(), Doc("The conversation so far.")
+    ]
     tools: Annotated[tuple[FunctionTool, ...], Doc("Functions the model may call.")] = ()
     tool_choice: ToolChoice = None
     temperature: fields.Temperature = None
@@ -108,16 +112,20 @@ class ChatRequest:
     store: fields.Unused = None
     service_tier: fields.Unused = None
     parallel_tool_calls: fields.Unused = None
-    reasoning_effort: fields.Unused = None
+    enable_thinking: ThinkingWord = None
+    thinking: ThinkingWord = None
+    think: ThinkingWord = None
+    reasoning: ThinkingWord = None
+    reasoning_effort: Effort = None
     verbosity: fields.Unused = None
     prompt_cache_key: fields.Unused = None
     safety_identifier: fields.Unused = None
     logit_bias: fields.Unused = None
     modalities: fields.Unused = None
-    top_logprobs: Annotated[Literal[0] | None, Doc("Log probabilities are not given.")] = None
+    top_logprobs: fields.TopLogprobs = None
     session_id: fields.SessionId = None
     n: fields.One = None
-    logprobs: Annotated[Literal[False] | None, Doc("Log probabilities are not given.")] = None
+    logprobs: fields.Logprobs = None
     response_format: Annotated[
         str | None, PlainFormat(), Inert({"type": "text"}), Doc("Accepted, without effect.")
     ] = None
@@ -125,28 +133,39 @@ class ChatRequest:
 
 def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -> Ask:
     """The Ask that ``body`` spells. Raises InvalidField."""
-    request = structure(ChatRequest, body, refuse_unknown=refuse_unknown, checks=_checks(policy))
-    offered = shown(map(nested, body.get("tools") or ()), request.tool_choice)
+    with reading(extended=policy.extended) as notes:
+        request = structure(ChatRequest, body, refuse_unknown=refuse_unknown, checks=_checks(policy))
+        return Ask(
+            prompt=_conversation(request, body),
+            model=request.model,
+            sampling=fields.sampling(request),
+            max_tokens=fields.token_limit(request.max_completion_tokens, request.max_tokens),
+            stop=request.stop,
+            stream=request.stream,
+            include_usage=fields.wants_usage(request.stream, request.stream_options),
+            include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
+            session_id=fields.session(request.session_id, policy),
+            extended=policy.extended,
+            ignored=(*ignored(ChatRequest, body), *notes.dropped),
+        )
+
+
+def _conversation(request: ChatRequest, body: Mapping[str, Any]) -> Conversation:
+    messages = tuple(message.neutral() for message in request.messages)
+    if (index := unreadable_user(messages)) is not None:
+        param = f"messages[{index}].content"
+        raise InvalidField(param=param, message=f"{param} {UNREADABLE}")
     settings = request.chat_template_kwargs or {}
-    conversation = Conversation(
-        messages=tuple(message.neutral() for message in request.messages),
+    tools = (
+        tool for tool in body.get("tools") or () if is_shown(tool["function"]["name"], request.tool_choice)
+    )
+    offered = tuple(map(nested, tools))
+    return Conversation(
+        messages=messages,
         tools=offered,
         tool_specs=specs(offered),
-        thinking=settings.get("enable_thinking"),
+        thinking=wanted(settings, request),
         template_variables=own_variables(settings),
-    )
-    return Ask(
-        prompt=conversation,
-        model=request.model,
-        sampling=fields.sampling(request),
-        max_tokens=request.max_completion_tokens or request.max_tokens,
-        stop=request.stop,
-        stream=request.stream,
-        include_usage=fields.wants_usage(request.stream, request.stream_options),
-        include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
-        session_id=fields.session(request.session_id, policy),
-        extended=policy.extended,
-        ignored=ignored(ChatRequest, body),
     )
 
 
@@ -170,5 +189,5 @@ def _checks(policy: Policy) -> dict[str, Check]:
     return {"tool_choice": _check_choice, "chat_template_kwargs": variables_check(policy)}
 
 
-def _check_choice(choice: ToolMode | ChosenTool, earlier: Mapping[str, Any]) -> None:
+def _check_choice(choice: Choice, earlier: Mapping[str, Any]) -> None:
     check_choice(choice, [tool.function.name for tool in earlier.get("tools", ())])

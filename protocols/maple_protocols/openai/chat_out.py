@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from maple_plugins.events import ContentDelta, ReasoningDelta
 
@@ -15,44 +16,41 @@ from maple_protocols.adapter import (
     TurnEvent,
     Usage,
 )
+from maple_protocols.answers import as_json
 from maple_protocols.ask import Ask
 from maple_protocols.errors import ErrorBody
+from maple_protocols.openai.chat_tables import (
+    AnswerMessage,
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChunkChoice,
+    CompletionDetails,
+    IndexedCall,
+    MadeCall,
+    MadeFunction,
+    MessageDelta,
+    PromptDetails,
+    TokenUsage,
+)
 
 DONE = Frame(data="[DONE]")
 
 
-def usage_body(usage: Usage) -> JsonObject:
+def token_usage(usage: Usage) -> TokenUsage:
     """The counts as chat and completions give them."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
+    return TokenUsage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptDetails(cached_tokens=usage.cached_tokens),
+        completion_tokens_details=CompletionDetails(reasoning_tokens=usage.reasoning_tokens),
+    )
 
 
-def envelope(prefix: str, kind: str, identity: Identity) -> JsonObject:
+def heading(prefix: str, identity: Identity) -> dict[str, Any]:
     """What every chunk and every whole answer of one turn begins with."""
-    return {
-        "id": f"{prefix}-{identity.key}",
-        "object": kind,
-        "created": identity.created,
-        "model": identity.model,
-    }
-
-
-def ending(finish: Frame, usage: Usage, head: JsonObject, ask: Ask) -> Sequence[Frame]:
-    """The finish chunk, and the usage chunk if it was asked for."""
-    if not ask.include_usage:
-        return (finish,)
-    return finish, Frame(data={**head, "choices": [], "usage": usage_body(usage)})
-
-
-def call_body(call: NumberedCall) -> JsonObject:
-    """One call as ``message.tool_calls`` holds it."""
-    function: JsonObject = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
+    return {"id": f"{prefix}-{identity.key}", "created": identity.created, "model": identity.model}
 
 
 class ChatEncoder:
@@ -60,25 +58,30 @@ class ChatEncoder:
 
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
-        self._envelope = envelope("chatcmpl", "chat.completion.chunk", identity)
+        self._heading = heading("chatcmpl", identity)
 
     def opening(self) -> Sequence[Frame]:
         """The role chunk."""
-        return (self._chunk({"role": "assistant", "content": ""}),)
+        return (self._delta(MessageDelta(role="assistant", content="")),)
 
     def event(self, event: TurnEvent) -> Sequence[Frame]:
         """One delta an event; for Done the finish chunk, and the usage chunk if it was asked for."""
         match event:
             case ReasoningDelta(text):
                 shown = self._ask.include_reasoning is not False
-                return (self._chunk({"reasoning_content": text}),) if shown else ()
+                return (self._delta(MessageDelta(reasoning_content=text)),) if shown else ()
             case ContentDelta(text):
-                return (self._chunk({"content": text}),)
+                return (self._delta(MessageDelta(content=text)),)
             case NumberedCall():
-                return (self._chunk({"tool_calls": [{"index": event.index, **call_body(event)}]}),)
+                call = IndexedCall(index=event.index, id=event.id, type="function", function=_function(event))
+                return (self._delta(MessageDelta(tool_calls=(call,))),)
             case _:
-                finish = self._chunk({}, event.finish)
-                return ending(finish, event.usage, self._envelope, self._ask)
+                finish = self._delta(MessageDelta(), event.finish)
+                return (
+                    (finish, self._chunk((), token_usage(event.usage)))
+                    if self._ask.include_usage
+                    else (finish,)
+                )
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
         """The error event; no finish chunk follows it."""
@@ -88,9 +91,14 @@ class ChatEncoder:
         """``[DONE]``."""
         return (DONE,)
 
-    def _chunk(self, delta: JsonObject, finish: FinishReason | None = None) -> Frame:
-        choice: JsonObject = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return Frame(data={**self._envelope, "choices": [choice]})
+    def _delta(self, delta: MessageDelta, finish: FinishReason | None = None) -> Frame:
+        return self._chunk((ChunkChoice(index=0, delta=delta, logprobs=None, finish_reason=finish),))
+
+    def _chunk(self, choices: tuple[ChunkChoice, ...], usage: TokenUsage | None = None) -> Frame:
+        chunk = ChatCompletionChunk(
+            object="chat.completion.chunk", choices=choices, usage=usage, **self._heading
+        )
+        return Frame(data=as_json(chunk))
 
 
 class ChatFold:
@@ -98,11 +106,11 @@ class ChatFold:
 
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
-        self._envelope = envelope("chatcmpl", "chat.completion", identity)
+        self._heading = heading("chatcmpl", identity)
         self._reasoning: list[str] = []
         self._content: list[str] = []
-        self._calls: list[JsonObject] = []
-        self._end: JsonObject = {}
+        self._calls: list[MadeCall] = []
+        self._answer: JsonObject = {}
 
     def event(self, event: TurnEvent) -> None:
         """Take the next event of the turn."""
@@ -112,21 +120,33 @@ class ChatFold:
             case ContentDelta(text):
                 self._content.append(text)
             case NumberedCall():
-                self._calls.append(call_body(event))
+                self._calls.append(MadeCall(id=event.id, type="function", function=_function(event)))
             case _:
-                choice: JsonObject = {"index": 0, "message": self._message()}
-                choice |= {"logprobs": None, "finish_reason": event.finish}
-                self._end = {"choices": [choice], "usage": usage_body(event.usage)}
+                choice = ChatChoice(
+                    index=0, message=self._message(), logprobs=None, finish_reason=event.finish
+                )
+                answer = ChatCompletion(
+                    object="chat.completion",
+                    choices=(choice,),
+                    usage=token_usage(event.usage),
+                    **self._heading,
+                )
+                self._answer = as_json(answer)
 
     def body(self) -> JsonObject:
         """The answer."""
-        return self._envelope | self._end
+        return self._answer
 
-    def _message(self) -> JsonObject:
+    def _message(self) -> AnswerMessage:
         nothing = None if self._calls else ""
-        message: JsonObject = {"role": "assistant", "content": "".join(self._content) or nothing}
-        if self._reasoning and self._ask.include_reasoning is not False:
-            message["reasoning_content"] = "".join(self._reasoning)
-        if self._calls:
-            message["tool_calls"] = self._calls
-        return message
+        shown = self._reasoning and self._ask.include_reasoning is not False
+        return AnswerMessage(
+            role="assistant",
+            content="".join(self._content) or nothing,
+            reasoning_content="".join(self._reasoning) if shown else None,
+            tool_calls=tuple(self._calls),
+        )
+
+
+def _function(call: NumberedCall) -> MadeFunction:
+    return MadeFunction(name=call.name, arguments=call.arguments)

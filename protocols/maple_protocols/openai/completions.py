@@ -20,11 +20,13 @@ from maple_protocols.adapter import (
     Policy,
     TurnEvent,
 )
+from maple_protocols.answers import as_json
 from maple_protocols.ask import Ask, RawIds, RawText
 from maple_protocols.errors import ErrorBody
 from maple_protocols.openai import fields
-from maple_protocols.openai.chat_out import DONE, ending, envelope, usage_body
-from maple_protocols.openai.described import TextCompletion
+from maple_protocols.openai.chat_out import DONE, heading, token_usage
+from maple_protocols.openai.chat_tables import TextChoice, TextCompletion, TokenUsage
+from maple_protocols.reading import reading
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
 from maple_protocols.strict import Check, ignored, structure
 
@@ -85,7 +87,7 @@ class CompletionRequest:
     logit_bias: fields.Unused = None
     echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
     suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
-    logprobs: Annotated[Literal[False] | None, Doc("Log probabilities are not given.")] = None
+    logprobs: fields.Logprobs = None
     n: fields.One = None
     best_of: fields.One = None
 
@@ -93,18 +95,19 @@ class CompletionRequest:
 def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown: bool) -> Ask:
     """The Ask that ``body`` spells. Raises InvalidField."""
     checks: dict[str, Check] = {"prompt": _vocabulary_check(policy.vocabulary)}
-    request = structure(CompletionRequest, body, refuse_unknown=refuse_unknown, checks=checks)
-    return Ask(
-        prompt=request.prompt,
-        model=request.model,
-        sampling=fields.sampling(request),
-        max_tokens=request.max_completion_tokens or request.max_tokens,
-        stop=request.stop,
-        stream=request.stream,
-        include_usage=fields.wants_usage(request.stream, request.stream_options),
-        session_id=fields.session(request.session_id, policy),
-        ignored=ignored(CompletionRequest, body),
-    )
+    with reading(extended=policy.extended) as notes:
+        request = structure(CompletionRequest, body, refuse_unknown=refuse_unknown, checks=checks)
+        return Ask(
+            prompt=request.prompt,
+            model=request.model,
+            sampling=fields.sampling(request),
+            max_tokens=fields.token_limit(request.max_completion_tokens, request.max_tokens),
+            stop=request.stop,
+            stream=request.stream,
+            include_usage=fields.wants_usage(request.stream, request.stream_options),
+            session_id=fields.session(request.session_id, policy),
+            ignored=(*ignored(CompletionRequest, body), *notes.dropped),
+        )
 
 
 def _vocabulary_check(size: int) -> Check:
@@ -120,7 +123,7 @@ class CompletionEncoder:
 
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
-        self._envelope = envelope("cmpl", "text_completion", identity)
+        self._heading = heading("cmpl", identity)
 
     def opening(self) -> Sequence[Frame]:
         """Nothing: the first chunk is the first text."""
@@ -128,9 +131,10 @@ class CompletionEncoder:
 
     def event(self, event: TurnEvent) -> Sequence[Frame]:
         """One chunk a text; for Done the finish chunk, and the usage chunk if it was asked for."""
-        if isinstance(event, Done):
-            return ending(self._chunk("", event.finish), event.usage, self._envelope, self._ask)
-        return (self._chunk(_raw_text(event)),)
+        if not isinstance(event, Done):
+            return (self._chunk(_choice(_raw_text(event))),)
+        finish = self._chunk(_choice("", event.finish))
+        return (finish, self._chunk(usage=token_usage(event.usage))) if self._ask.include_usage else (finish,)
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
         """The error event; no finish chunk follows it."""
@@ -140,33 +144,35 @@ class CompletionEncoder:
         """``[DONE]``."""
         return (DONE,)
 
-    def _chunk(self, piece: str, finish: FinishReason | None = None) -> Frame:
-        return Frame(data={**self._envelope, "choices": [_choice(piece, finish)]})
+    def _chunk(self, *choices: TextChoice, usage: TokenUsage | None = None) -> Frame:
+        chunk = TextCompletion(object="text_completion", choices=choices, usage=usage, **self._heading)
+        return Frame(data=as_json(chunk))
 
 
 class CompletionFold:
     """One turn's events as one ``text_completion``."""
 
     def __init__(self, identity: Identity) -> None:
-        self._envelope = envelope("cmpl", "text_completion", identity)
+        self._heading = heading("cmpl", identity)
         self._text: list[str] = []
-        self._end: JsonObject = {}
+        self._answer: JsonObject = {}
 
     def event(self, event: TurnEvent) -> None:
         """Take the next event of the turn."""
-        if isinstance(event, Done):
-            choice = _choice("".join(self._text), event.finish)
-            self._end = {"choices": [choice], "usage": usage_body(event.usage)}
-        else:
+        if not isinstance(event, Done):
             self._text.append(_raw_text(event))
+            return
+        choice, usage = _choice("".join(self._text), event.finish), token_usage(event.usage)
+        answer = TextCompletion(object="text_completion", choices=(choice,), usage=usage, **self._heading)
+        self._answer = as_json(answer)
 
     def body(self) -> JsonObject:
         """The answer."""
-        return self._envelope | self._end
+        return self._answer
 
 
-def _choice(piece: str, finish: FinishReason | None) -> JsonObject:
-    return {"index": 0, "text": piece, "logprobs": None, "finish_reason": finish}
+def _choice(piece: str, finish: FinishReason | None = None) -> TextChoice:
+    return TextChoice(index=0, text=piece, logprobs=None, finish_reason=finish)
 
 
 def _raw_text(event: TurnEvent) -> str:
@@ -183,6 +189,7 @@ class CompletionsAdapter:
     prompt_param: ClassVar[str] = "prompt"
     request: ClassVar[type] = CompletionRequest
     closed: ClassVar[bool] = False
+    counted: ClassVar[str | None] = None
     answers: ClassVar[Mapping[str, type]] = {"whole": TextCompletion, "event": TextCompletion}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:

@@ -9,10 +9,27 @@ from typing_extensions import override
 
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import SamplingWish
-from maple_protocols.errors import InvalidField
-from maple_protocols.rules import Doc, Inert, Length, Misfit, Pattern, Range, Schema, Shape, each, text
+from maple_protocols.reading import drop, is_extended, unserved
+from maple_protocols.rules import (
+    Doc,
+    Inert,
+    Length,
+    Misfit,
+    Pattern,
+    Range,
+    Rule,
+    Schema,
+    Shape,
+    each,
+    one_of,
+    text,
+)
 from maple_protocols.strict import read
 
+NO_LIMIT = -1
+"""Clients' word for "as many tokens as there is room for"."""
+ANY_SEED = -1
+"""Clients' word for "some seed or other"."""
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1000
 SESSION_ID = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
@@ -44,6 +61,39 @@ class Stops(Shape):
         return {"anyOf": [one, {"type": "array", "items": one, "maxItems": MAX_STOPS}]}
 
 
+@attrs.frozen
+class TokenLimit(Rule):
+    """At least one token; at the extended level -1 leaves the limit to the server."""
+
+    @override
+    def check(self, value: int) -> None:
+        if value == NO_LIMIT and not is_extended():
+            raise unserved("must be at least 1")
+        if value < 1 and value != NO_LIMIT:
+            raise Misfit("must be at least 1")
+
+    @override
+    def schema(self) -> Schema:
+        return {"minimum": 1}
+
+
+@attrs.frozen(eq=False)  # 0 and False are equal, and the caches of annotations would take one for the other
+class NoLogprobs(Shape):
+    """The one value that asks for no log probabilities."""
+
+    none: Literal[False, 0]
+
+    @override
+    def structure(self, value: object) -> object:
+        if type(value) is type(self.none) and value == self.none:
+            return value
+        raise Misfit(f"{one_of((self.none,))}: log probabilities are not given")
+
+    @override
+    def schema(self) -> Schema:
+        return {"enum": [self.none]}
+
+
 @attrs.frozen(kw_only=True)
 class StreamOptions:
     """Wishes about a stream; ignored without one."""
@@ -63,7 +113,7 @@ TopK = Annotated[
 ]
 MaxTokens = Annotated[
     int | None,
-    Range(least=1),
+    TokenLimit(),
     Doc("For reasoning and answer together; lowered to the server's limit and to the room that is left."),
 ]
 Stop = Annotated[
@@ -71,7 +121,7 @@ Stop = Annotated[
     Stops(),
     Doc("Up to 16 strings that end the text, in the raw output with its reasoning; never sent."),
 ]
-Seed = Annotated[int | None, Doc("The same seed and request give the same text.")]
+Seed = Annotated[int | None, Doc("The same seed and request give the same text; -1 is any seed.")]
 Stream = Annotated[bool, Doc("Answer with server-sent events.")]
 Streaming = Annotated[StreamOptions | None, Doc("Ignored without stream.")]
 RepetitionPenalty = Annotated[
@@ -86,6 +136,8 @@ SessionId = Annotated[
     Pattern(SESSION_ID, SESSION_ID_WORDS),
     Doc("Ties the request to a session's KV state; the X-Session-Id header is another way to say it."),
 ]
+Logprobs = Annotated[object, NoLogprobs(False), Doc("Log probabilities are not given.")]
+TopLogprobs = Annotated[object, NoLogprobs(0), Doc("Log probabilities are not given.")]
 One = Annotated[Literal[1] | None, Doc("One choice a request.")]
 Unused = Annotated[object, Inert(), Doc("Accepted, without effect.")]
 
@@ -117,19 +169,26 @@ def sampling(request: _Sampled) -> SamplingWish:
         top_p=request.top_p,
         top_k=None if request.top_k is None else max(request.top_k, 0),
         repetition_penalty=1.0 if penalty is None else penalty,
-        seed=request.seed,
+        seed=None if request.seed == ANY_SEED else request.seed,
     )
 
 
-def session(own: str | None, policy: Policy, code: str | None = None) -> str | None:
-    """The body's session, else the header's. Raises InvalidField for an unsafe header, used or not."""
-    if policy.session_header is None:
+def session(own: str | None, policy: Policy) -> str | None:
+    """The body's session, else the header's, which many clients use as a mere label: an unfit one is none."""
+    if own is not None or policy.session_header is None:
         return own
     try:
         named: str = read(SessionId, policy.session_header)
-    except Misfit as misfit:
-        raise InvalidField(param="session_id", message=f"session_id {misfit.must}", code=code) from None
-    return own or named
+    except Misfit:
+        drop("X-Session-Id")
+        return None
+    return named
+
+
+def token_limit(*wishes: int | None) -> int | None:
+    """The first limit that is given; None where that leaves it to the server."""
+    given = next((wish for wish in wishes if wish is not None), None)
+    return None if given == NO_LIMIT else given
 
 
 def wants_usage(stream: bool, options: StreamOptions | None) -> bool:

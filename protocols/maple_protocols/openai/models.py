@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+import attrs
 
 from maple_protocols.adapter import JsonObject, ServedModel
+from maple_protocols.answers import as_json
 from maple_protocols.errors import ModelNotFound
-from maple_protocols.openai.described import ModelCard, ModelList
+from maple_protocols.rules import Doc
 
 OWNER = "deepgrove"
 
@@ -16,6 +19,25 @@ def names_model(word: str, served: str) -> bool:
     """Whether a client's word means the served model: case aside, whole or by the last path segment."""
     asked, ours = word.casefold(), served.casefold()
     return asked == ours or asked.rpartition("/")[2] == ours.rpartition("/")[2]
+
+
+@attrs.frozen(kw_only=True)
+class ModelCard:
+    """The served model."""
+
+    id: str
+    object: Literal["model"]
+    created: Annotated[int, Doc("A constant.")]
+    owned_by: str
+    max_model_len: Annotated[int | None, Doc("The window in tokens; null while the weights load.")]
+
+
+@attrs.frozen(kw_only=True)
+class ModelList:
+    """All served models: one."""
+
+    object: Literal["list"]
+    data: tuple[ModelCard, ...]
 
 
 class ModelsAdapter:
@@ -27,17 +49,17 @@ class ModelsAdapter:
     def answer(self, served: ServedModel, wanted: str | None) -> JsonObject:
         """The list, or one card where ``wanted`` is an id. Raises ModelNotFound."""
         if wanted is None:
-            return {"object": "list", "data": [_card(served)]}
+            return as_json(ModelList(object="list", data=(_card(served),)))
         if served.strict and not names_model(wanted, served.id):
             raise ModelNotFound(wanted)
-        return _card(served)
+        return as_json(_card(served))
 
 
-def _card(served: ServedModel) -> JsonObject:
-    return {
-        "id": served.id,
-        "object": "model",
-        "created": served.created,
-        "owned_by": OWNER,
-        "max_model_len": served.max_model_len,
-    }
+def _card(served: ServedModel) -> ModelCard:
+    return ModelCard(
+        id=served.id,
+        object="model",
+        created=served.created,
+        owned_by=OWNER,
+        max_model_len=served.max_model_len,
+    )

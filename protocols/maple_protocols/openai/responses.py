@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from maple_protocols.adapter import Encoder, Fold, Identity, JsonObject, Kept, Policy
+from maple_protocols.answers import as_json
 from maple_protocols.ask import Ask
-from maple_protocols.openai.described import ItemPage, Response, ResponseDeleted, ResponseEvent
+from maple_protocols.openai.response_tables import ItemPage, Response, ResponseDeleted, ResponseEvent
 from maple_protocols.openai.responses_in import CODE, ResponsesRequest, continued_ask, responses_ask
 from maple_protocols.openai.responses_kept import ItemsQuery, StoredQuery, item_page, keep
 from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
@@ -21,6 +22,7 @@ class ResponsesAdapter:
     prompt_param: ClassVar[str] = "input"
     request: ClassVar[type] = ResponsesRequest
     closed: ClassVar[bool] = True
+    counted: ClassVar[str | None] = "response.input_tokens"
     stored_path: ClassVar[str] = f"{path}/([^/]+)"
     items_path: ClassVar[str] = f"{stored_path}/input_items"
     stored_query: ClassVar[type] = StoredQuery
@@ -45,9 +47,9 @@ class ResponsesAdapter:
         """The whole response of one turn."""
         return ResponsesFold(ask, identity)
 
-    def continued(self, ask: Ask, earlier: Kept) -> Ask:
-        """The earlier input and output, then the new input."""
-        return continued_ask(ask, earlier)
+    def continued(self, ask: Ask, earlier: Kept | None, found: Sequence[Kept] = ()) -> Ask:
+        """The earlier input and output, then the new input. Raises ItemNotFound for a reference."""
+        return continued_ask(ask, earlier, found)
 
     def kept(self, ask: Ask, body: JsonObject) -> Kept:
         """The response, and its input as items that have ids."""
@@ -60,7 +62,8 @@ class ResponsesAdapter:
 
     def deleted(self, wanted: str) -> JsonObject:
         """The id, and that it is gone."""
-        return {"id": wanted, "object": "response", "deleted": True}
+        answer: JsonObject = as_json(ResponseDeleted(id=wanted, object="response", deleted=True))
+        return answer
 
     def page(self, kept: Kept, query: Mapping[str, object]) -> JsonObject:
         """A list in OpenAI's shape; the last item comes first unless the order is asc."""

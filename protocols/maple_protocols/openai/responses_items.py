@@ -6,8 +6,9 @@ They are gathered into one message, as the chat route would have been sent it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 from typing_extensions import override
@@ -17,15 +18,19 @@ from maple_protocols.openai.messages import (
     Arguments,
     AssistantMessage,
     SystemMessage,
-    TextParts,
     ToolMessage,
     UserMessage,
+    renewed,
 )
-from maple_protocols.rules import Doc, Misfit, Schema, Shape, each, mapping, one_of, text
+from maple_protocols.openai.parts import AssistantParts, Said, TextParts
+from maple_protocols.reading import drop, is_extended, unserved
+from maple_protocols.rules import Doc, Misfit, Schema, Shape, each, free_form, mapping, one_of, text
 from maple_protocols.schema import schema_of
 from maple_protocols.strict import read
 
-ItemContent = Annotated[str, TextParts(("text", "input_text", "output_text"))]
+PLACE = "input[]"
+TEXTS = TextParts(("text", "input_text", "output_text"), PLACE)
+ItemContent = Annotated[str, TEXTS]
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +51,7 @@ class UserItem(UserMessage):
 class AssistantItem(AssistantMessage):
     """An earlier answer."""
 
-    content: ItemContent = ""
+    content: Annotated[Said, AssistantParts(TEXTS)] = Said()
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +69,7 @@ class CallItem:
     call_id: Annotated[object, Doc("Shown again in a stored input; it need not match.")] = None
     name: str
     arguments: Arguments = "{}"
+    namespace: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -76,18 +82,98 @@ class CallOutputItem:
 
 
 @attrs.frozen(kw_only=True)
+class CustomCallItem:
+    """A call of a custom tool."""
+
+    type: Literal["custom_tool_call"]
+    call_id: object = None
+    name: str
+    input: ItemContent = ""
+    namespace: str | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """As the function that the model was shown takes it."""
+        return {"input": self.input}
+
+
+@attrs.frozen(kw_only=True)
+class CustomOutputItem:
+    """What a custom tool answered."""
+
+    type: Literal["custom_tool_call_output"]
+    call_id: object = None
+    output: ItemContent = ""
+
+
+@attrs.frozen(kw_only=True)
+class ShellCallItem:
+    """A command that was to be run on the client's machine."""
+
+    type: Literal["local_shell_call"]
+    call_id: object = None
+    action: Mapping[str, object] = attrs.field(factory=dict)
+    name: ClassVar[str] = "local_shell"
+    namespace: ClassVar[str | None] = None
+
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """As the function that the model was shown takes it."""
+        kept = ("command", "working_directory", "timeout_ms")
+        return {key: self.action[key] for key in kept if self.action.get(key) is not None}
+
+
+@attrs.frozen(kw_only=True)
+class ShellOutputItem:
+    """What became of a command."""
+
+    type: Literal["local_shell_call_output"]
+    call_id: object = None
+    output: ItemContent = ""
+
+
+@attrs.frozen(kw_only=True)
 class ReasoningItem:
     """The reasoning before an answer: its text, or its summary where that is all the client has."""
 
     type: Literal["reasoning"]
-    content: Annotated[str, TextParts(("reasoning_text",))] = ""
-    summary: Annotated[str, TextParts(("summary_text",))] = ""
+    content: Annotated[str, TextParts(("reasoning_text",), PLACE)] = ""
+    summary: Annotated[str, TextParts(("summary_text",), PLACE)] = ""
+
+
+@attrs.frozen(kw_only=True)
+class AgentItem:
+    """What another agent said: it is read as a user's message."""
+
+    type: Literal["agent_message"]
+    content: ItemContent = ""
+
+
+@attrs.frozen(kw_only=True)
+class ReferenceItem:
+    """An item that was kept with an earlier response."""
+
+    type: Literal["item_reference"]
+    id: str
 
 
 MessageItem = SystemItem | UserItem | AssistantItem | ToolItem
-OtherItem = CallItem | CallOutputItem | ReasoningItem
+Call = CallItem | CustomCallItem | ShellCallItem
+Output = CallOutputItem | CustomOutputItem | ShellOutputItem
+OtherItem = Call | Output | ReasoningItem | AgentItem | ReferenceItem
 Item = MessageItem | OtherItem
 ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
+_READ = frozenset(
+    (
+        *ITEM_TYPES,
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "local_shell_call",
+        "local_shell_call_output",
+    )
+) | {"agent_message", "item_reference"}
+_HOSTED = re.compile(r"\w+_call|\w+_output|mcp_\w+|\w*compaction\w*")
+"""Items of tools that the vendor runs, and of its bookkeeping: a history may hold them, and they say nothing."""
 
 
 @attrs.frozen
@@ -97,9 +183,10 @@ class Items(Shape):
     @override
     def structure(self, value: object) -> tuple[Item, ...]:
         if isinstance(value, list) and value:
-            return each(value, _item)
+            return tuple(item for item in each(value, _item) if item is not None)
         if isinstance(value, dict):
-            return (_item(value),)
+            found = _item(value)
+            return () if found is None else (found,)
         if not isinstance(value, str) or not value.strip():
             raise Misfit("must be text that is not blank, a message, or a list of items")
         return (UserItem(role="user", content=text(value)),)
@@ -111,15 +198,35 @@ class Items(Shape):
         return {"anyOf": [{"type": "string", "minLength": 1}, item, items]}
 
 
-def _item(value: object) -> Item:
-    kind = mapping(value).get("type")
+def _item(value: object) -> Item | None:
+    """One item; None for one that has nothing to say here."""
+    raw = mapping(value)
+    kind = raw.get("type")
+    if kind is None and "role" not in raw and isinstance(raw.get("id"), str):
+        return ReferenceItem(type="item_reference", id=text(raw["id"]))
     if kind is None or kind == "message":
-        message: MessageItem = read(MessageItem, value)
+        message: MessageItem = read(MessageItem, renewed(raw) if is_extended() else raw)
         return message
-    if kind not in ITEM_TYPES:
+    if not isinstance(kind, str):
         raise Misfit(one_of(ITEM_TYPES), "type")
-    other: OtherItem = read(OtherItem, value)
-    return other
+    if kind in _READ:
+        other: OtherItem = read(OtherItem, _lenient(raw) if is_extended() else raw)
+        return other
+    if not _HOSTED.fullmatch(kind) and not is_extended():
+        raise unserved(one_of(ITEM_TYPES), "type")
+    drop(PLACE, kind)
+    return None
+
+
+def _lenient(raw: dict[str, Any]) -> dict[str, Any]:
+    """A call or its result whose id or result is lost."""
+    if raw["type"] == "function_call_output":
+        named = raw.get("call_id") if isinstance(raw.get("call_id"), str) else ""
+        return {"output": None, **raw, "call_id": named}
+    if raw["type"] == "local_shell_call":
+        action = raw.get("action")
+        return {**raw, "action": free_form(action) if isinstance(action, dict) else {}}
+    return raw
 
 
 @attrs.define
@@ -130,21 +237,11 @@ class _AssistantTurn:
     message: AssistantItem | None = None
     calls: list[CalledTool] = attrs.Factory(list)
 
-    def takes(self, item: AssistantItem | CallItem | ReasoningItem) -> bool:
+    def takes(self, item: AssistantItem | Call | ReasoningItem) -> bool:
         """Whether ``item`` goes on with this turn: reasoning comes first, and there is one message."""
         if isinstance(item, ReasoningItem):
             return self.message is None and not self.calls
-        return isinstance(item, CallItem) or self.message is None
-
-    def add(self, item: AssistantItem | CallItem | ReasoningItem) -> None:
-        """Go on with ``item``."""
-        match item:
-            case ReasoningItem():
-                self.reasoning = "\n".join(filter(None, (self.reasoning, item.content or item.summary)))
-            case CallItem():
-                self.calls.append(CalledTool(name=item.name, arguments=item.arguments))
-            case _:
-                self.message = item
+        return isinstance(item, Call) or self.message is None
 
     def neutral(self) -> Message:
         """One message; the message's own reasoning goes before that of items."""
@@ -154,22 +251,41 @@ class _AssistantTurn:
         return attrs.evolve(spoken, tool_calls=(*spoken.tool_calls, *self.calls))
 
 
-def conversation(items: Iterable[Item]) -> tuple[Message, ...]:
-    """The messages that a list of items makes."""
-    said: list[SystemItem | UserItem | ToolItem | CallOutputItem | _AssistantTurn] = []
+Naming = Callable[[str, str | None], str]
+"""A tool's own name and namespace → the name that the model knows."""
+
+
+def _own_name(name: str, _: str | None) -> str:
+    return name
+
+
+def conversation(items: Iterable[Item], naming: Naming = _own_name) -> tuple[Message, ...]:
+    """The messages that a list of items makes; references must have been resolved."""
+    said: list[Message | _AssistantTurn] = []
     for item in items:
-        if isinstance(item, SystemItem | UserItem | ToolItem | CallOutputItem):
-            said.append(item)
-            continue
-        turn = said[-1] if said else None
-        if not isinstance(turn, _AssistantTurn) or not turn.takes(item):
-            turn = _AssistantTurn()
-            said.append(turn)
-        turn.add(item)
-    return tuple(map(_neutral, said))
+        if isinstance(item, AssistantItem | Call | ReasoningItem):
+            turn = said[-1] if said else None
+            if not isinstance(turn, _AssistantTurn) or not turn.takes(item):
+                turn = _AssistantTurn()
+                said.append(turn)
+            _add(turn, item, naming)
+        elif not isinstance(item, ReferenceItem):
+            said.append(_neutral(item))
+    return tuple(entry.neutral() if isinstance(entry, _AssistantTurn) else entry for entry in said)
 
 
-def _neutral(entry: SystemItem | UserItem | ToolItem | CallOutputItem | _AssistantTurn) -> Message:
-    if isinstance(entry, CallOutputItem):
-        return Message(role="tool", content=entry.output)
-    return entry.neutral()
+def _add(turn: _AssistantTurn, item: AssistantItem | Call | ReasoningItem, naming: Naming) -> None:
+    match item:
+        case ReasoningItem():
+            turn.reasoning = "\n".join(filter(None, (turn.reasoning, item.content or item.summary)))
+        case AssistantItem():
+            turn.message = item
+        case _:
+            name = naming(item.name, item.namespace)
+            turn.calls.append(CalledTool(name=name, arguments=item.arguments))
+
+
+def _neutral(item: SystemItem | UserItem | ToolItem | Output | AgentItem) -> Message:
+    if isinstance(item, Output):
+        return Message(role="tool", content=item.output)
+    return Message(role="user", content=item.content) if isinstance(item, AgentItem) else item.neutral()

@@ -9,6 +9,7 @@ import attrs
 from maple_plugins.parser import ToolSpec
 from typing_extensions import override
 
+from maple_protocols.reading import is_extended, unserved
 from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, one_of, text
 
 ToolName = Annotated[str, Length(least=1)]
@@ -40,31 +41,50 @@ class ChosenTool:
     """A choice that names one tool."""
 
     name: str
+    type: str = "function"
+
+
+@attrs.frozen
+class AllowedTools:
+    """A choice among some of the tools."""
+
+    mode: Literal["auto", "required"]
+    names: frozenset[str]
+
+
+Choice = ToolMode | ChosenTool | AllowedTools
 
 
 @attrs.frozen
 class ToolChoiceShape(Shape):
     """none, auto, required, or one function by name. Every refusal is blamed on the field itself.
 
-    ``flat`` also takes the name beside the type, as on responses.
+    ``flat`` also takes the name beside the type, as on responses; so does the extended level everywhere, where
+    "any", a mode as a type, other tools by name, and allowed_tools are understood, too.
     """
 
     flat: bool = False
 
     @override
-    def structure(self, value: object) -> ToolMode | ChosenTool:
+    def structure(self, value: object) -> Choice:
         for mode in _MODES:
             if value == mode:
                 return mode
-        name = self._name(value)
-        if name is None:
-            raise Misfit(f'{one_of(_MODES)}, {{"type": "function", "function": {{"name": …}}}}')
-        return ChosenTool(name)
+        name = self._name(value, flat=self.flat)
+        if name is not None:
+            return ChosenTool(name)
+        found = _spoken(value)
+        if found is None:
+            raise Misfit(_WORDS)
+        if not is_extended():
+            raise unserved(_WORDS)
+        return found
 
-    def _name(self, value: object) -> str | None:
+    @staticmethod
+    def _name(value: object, *, flat: bool) -> str | None:
         if not isinstance(value, dict) or value.get("type") != "function":
             return None
-        holder = value.get("function", value if self.flat else None)
+        holder = value.get("function", value if flat else None)
         name = holder.get("name") if isinstance(holder, dict) else None
         return text(name) if isinstance(name, str) else None
 
@@ -77,28 +97,62 @@ class ToolChoiceShape(Shape):
         return {"anyOf": [{"enum": list(_MODES)}, kind | {"allOf": [named]}]}
 
 
+_WORDS = f'{one_of(_MODES)}, {{"type": "function", "function": {{"name": …}}}}'
+_TYPES: Mapping[str, ToolMode] = {"any": "required", **{mode: mode for mode in _MODES}}
+
+
+def _spoken(value: object) -> Choice | None:
+    """A choice in a spelling that only the extended level takes."""
+    if isinstance(value, str):
+        return _TYPES.get(value)
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind, str):
+        return None
+    if kind == "allowed_tools":
+        inner = value.get("allowed_tools")
+        return _allowed(inner if isinstance(inner, dict) else value)
+    name = _own_name(value)
+    return _TYPES.get(kind) if name is None else ChosenTool(name, kind)
+
+
+def _allowed(value: Mapping[str, object]) -> AllowedTools | None:
+    tools = value.get("tools")
+    if not isinstance(tools, list):
+        return None
+    names = frozenset(name for tool in tools if isinstance(tool, dict) and (name := _own_name(tool)))
+    return AllowedTools("required" if value.get("mode") == "required" else "auto", names)
+
+
+def _own_name(value: Mapping[str, object]) -> str | None:
+    for key in ("function", "custom"):
+        holder = value.get(key)
+        if isinstance(holder, dict) and isinstance(holder.get("name"), str):
+            return text(holder["name"])
+    name = value.get("name")
+    return text(name) if isinstance(name, str) else None
+
+
 TOOL_CHOICE = Doc("none hides the tools, a named function hides the others; not enforced beyond that.")
-ToolChoice = Annotated[ToolMode | ChosenTool | None, ToolChoiceShape(), TOOL_CHOICE]
+ToolChoice = Annotated[Choice | None, ToolChoiceShape(), TOOL_CHOICE]
 
 
-def check_choice(choice: ToolMode | ChosenTool, offered: Collection[str]) -> None:
+def check_choice(choice: Choice, offered: Collection[str]) -> None:
     """A choice that needs tools must have them. Raises Misfit."""
-    if isinstance(choice, ChosenTool):
+    if isinstance(choice, AllowedTools):
+        if not choice.names & set(offered):
+            raise Misfit("must name some of the tools")
+    elif isinstance(choice, ChosenTool):
         if choice.name not in offered:
             raise Misfit("must name one of the tools")
     elif choice == "required" and not offered:
         raise Misfit("must be none or auto where there are no tools")
 
 
-def shown(
-    tools: Iterable[Mapping[str, Any]], choice: ToolMode | ChosenTool | None
-) -> tuple[Mapping[str, Any], ...]:
-    """The nested tools that the model gets to see under ``choice``."""
-    if choice == "none":
-        return ()
-    if isinstance(choice, ChosenTool):
-        return tuple(tool for tool in tools if tool["function"]["name"] == choice.name)
-    return tuple(tools)
+def is_shown(name: str, choice: Choice | None) -> bool:
+    """Whether the model gets to see a tool of that name under ``choice``."""
+    if isinstance(choice, AllowedTools):
+        return name in choice.names
+    return name == choice.name if isinstance(choice, ChosenTool) else choice != "none"
 
 
 def nested(raw: Mapping[str, Any]) -> Mapping[str, Any]:

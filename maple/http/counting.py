@@ -1,0 +1,60 @@
+"""POST …/input_tokens: how long a prompt would be, without an answer to it."""
+
+from __future__ import annotations
+
+import attrs
+from maple_protocols.adapter import GenerationAdapter, Policy
+from maple_protocols.ask import Ask, Conversation
+from maple_protocols.errors import InvalidField, ModelNotFound
+
+from maple.engine.api import PromptTooLong
+from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
+from maple.http.application import Route
+from maple.http.body import prompt_object
+from maple.http.generate import GenerateHandler
+from maple.http.wire import encode_json
+
+STAND_IN = "-"
+"""An input for a request without one: its message is dropped before counting."""
+
+
+@attrs.frozen(kw_only=True)
+class InputTokens:
+    """The length of a prompt."""
+
+    object: str
+    input_tokens: int
+
+
+class CountHandler(GenerateHandler):
+    """POST to a generating route's ``/input_tokens``. The input itself may be left out."""
+
+    @classmethod
+    def operations(cls, route: Route, policy: Policy) -> Operations:
+        """POST, with any body that the route above takes."""
+        adapter: GenerationAdapter = route.options["adapter"]
+        operation = Operation(
+            summary="How many tokens a prompt has.",
+            tag="Generation",
+            answers={200: json_of(InputTokens)},
+            refusals=(*BODY, InvalidField, *ENGINE, ModelNotFound, PromptTooLong),
+            request={"type": "object", "description": f"As for {adapter.path}."},
+        )
+        return {"post": operation}
+
+    async def respond(self, *groups: str) -> None:
+        """The count; instructions and tools alone where there is no input."""
+        ask = await self.from_body(self._counted)
+        self.tell_ignored(ask.ignored)
+        tokens = await self.services.turns.count(ask, prepare=self.prepare_prompt)
+        answer = InputTokens(object=str(self.adapter.counted), input_tokens=tokens)
+        self.write(encode_json(attrs.asdict(answer)))
+
+    def _counted(self, data: bytes) -> Ask:
+        body, param = prompt_object(data, self.services.turns.prompt_limit), self.adapter.prompt_param
+        if body.get(param) is not None:
+            return self.structured(body)
+        ask = self.structured({**body, param: STAND_IN})
+        if not isinstance(ask.prompt, Conversation):
+            return ask
+        return attrs.evolve(ask, prompt=attrs.evolve(ask.prompt, messages=ask.prompt.messages[:-1]))
