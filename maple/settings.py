@@ -137,7 +137,7 @@ class Settings:
         choices=("reference", "extended"),
     )
     max_batch: int = setting(1, "sequences that generate at a time", kind="integer", low=1, high=32)
-    max_queue_depth: int = setting(16, "requests that may wait", kind="integer", low=0)
+    max_queue_depth: int = setting(16, "requests of each key that may wait", kind="integer", low=0)
     queue_timeout: float = setting(600.0, "seconds a request may wait for its slot", kind="number", low=0)
     kv_cache_mb: int | None = setting(
         None, "memory for KV caches in MiB; by default what is free", kind="integer", low=1

@@ -43,9 +43,14 @@ class ConversationEnd:
     tool_results: int = 0
 
 
+def _not_empty(_job: object, _field: object, ids: tuple[int, ...]) -> None:
+    if not ids:
+        raise ValueError("a job needs a prompt of at least one id")
+
+
 @attrs.frozen(kw_only=True)
 class Job:
-    """One sequence to generate. ``prompt_ids`` fit the window with room for ``max_tokens`` ≥ 1.
+    """One sequence to generate. ``prompt_ids``, one at least, fit the window with room for ``max_tokens`` ≥ 1.
 
     ``stop``: strings that end the text, cut at the earliest match in the raw stream, or in what follows the first
     ``stop_behind``. ``owner`` names the
@@ -55,7 +60,7 @@ class Job:
     """
 
     request_id: str
-    prompt_ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...] = attrs.field(validator=_not_empty)
     max_tokens: int
     sampling: Sampling
     stop: tuple[str, ...] = ()
@@ -97,7 +102,7 @@ class Ticket(Protocol):
     """One submitted job. Iterate it once: Pieces, then exactly one Finish; or an EngineError is raised."""
 
     async def admitted(self) -> None:
-        """Return when the job has its slot. Raises EngineOverloaded after a queue timeout, or another."""
+        """Return when the job has its slot and the memory to begin. Raises EngineOverloaded after a queue timeout."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Piece | Finish]: ...
@@ -129,7 +134,7 @@ class Served:
 
 @attrs.frozen(kw_only=True)
 class Queued:
-    """A job that waits for its slot: ``position`` from 1, ``seconds`` so far."""
+    """A job that waits for its slot or for memory: ``position`` from 1, ``seconds`` so far."""
 
     request_id: str
     position: int
@@ -250,7 +255,7 @@ class Engine(Protocol):
         ...
 
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:
-        """Save what is live of a session, between two steps. Raises SessionUnknown or SessionsFull."""
+        """Save what is live of a session, between two steps. Raises SessionUnknown, SessionsFull or SessionBusy."""
         ...
 
     async def load_session(self, owner: str, session_id: str) -> SessionLoaded:

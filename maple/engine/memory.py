@@ -51,10 +51,13 @@ def _cgroup_file_bytes() -> int:
     return 0
 
 
-def kv_budget(kv_cache_mb: int | None, free: int) -> int:
-    """Bytes that KV caches may take; raises ModelFailed where more is asked for than is free."""
+def kv_budget(kv_cache_mb: int | None, free: int, mapped: int = 0) -> int:
+    """Bytes that KV caches may take; raises ModelFailed where more is asked for than is free.
+
+    ``mapped`` bytes of weights are files' pages, which count as free, but are read in every step.
+    """
     if kv_cache_mb is None:
-        return int(free * _KV_SHARE)
+        return int(max(0, free - mapped) * _KV_SHARE)
     if kv_cache_mb << 20 > free:
         raise ModelFailed(f"MAPLE_KV_CACHE_MB={kv_cache_mb} is more than the {free >> 20} MiB that are free")
     return kv_cache_mb << 20

@@ -24,14 +24,17 @@ class Delivery(Generic[Key]):
     ended: bool = False
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class StepReport(Generic[Key]):
     """What a step did; tokens, queries and hits are those of this step, the rest is what there is after it.
 
-    ``broken``: the model fails again and again, and no further step should be tried.
+    ``opened`` began to run, ``parked`` wait for memory from now on. ``broken``: the model fails again and again,
+    and no further step should be tried. The scheduler fills one in and gives it away.
     """
 
-    deliveries: Sequence[Delivery[Key]]
+    deliveries: list[Delivery[Key]] = attrs.Factory(list)
+    opened: list[Key] = attrs.Factory(list)
+    parked: list[Key] = attrs.Factory(list)
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generation_tokens: int = 0

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from maple.engine.api import Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
+from maple.engine.kv.prefix_tree import SessionKey
 
 __all__ = [
     "LoadedEngine",
@@ -63,6 +64,11 @@ class Runner(Protocol):
         """What a snapshot's bytes mean; another format's are of no use here."""
         ...
 
+    @property
+    def sessions(self) -> int:
+        """Sessions of which something is kept."""
+        ...
+
     def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[Any] | Wait:
         """A place for a new sequence of up to ``longest`` tokens, with what is there of its prompt.
 
@@ -79,24 +85,38 @@ class Runner(Protocol):
         """
         ...
 
-    def close(self, cache: CacheHandle[Any], *, keep: bool = True) -> None:
-        """The sequence has ended; what it computed may be kept for reuse, unless it is not to be trusted."""
+    def reserve(self, cache: CacheHandle[Any], length: int) -> bool:
+        """Whether there is memory for so many tokens of the sequence; they have it from then on."""
+        ...
+
+    def close(self, cache: CacheHandle[Any], *, keep: bool = True, session: SessionKey | None = None) -> None:
+        """The sequence has ended; what it computed may be kept for reuse, unless it is not to be trusted.
+
+        ``session`` goes on from there.
+        """
         ...
 
     def resident(self, owner: str, ids: Sequence[int]) -> int:
         """How many of the first ids a prompt that continues them would find computed."""
         ...
 
-    def forget(self, owner: str, ids: Sequence[int]) -> None:
-        """Drop what is kept of these ids and is of no use to others."""
+    def session_ids(self, session: SessionKey) -> Sequence[int]:
+        """The session's ids, as far as they are kept."""
+        ...
+
+    def forget_session(self, session: SessionKey, running: Sequence[CacheHandle[Any]] = ()) -> bool:
+        """Drop what is kept of the session and of no other; whether there was any.
+
+        ``running`` are its own sequences, which go on.
+        """
         ...
 
     def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
         """A copy of what is there of the ids; None where nothing is."""
         ...
 
-    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
-        """Keep a snapshot of this ``kv_format`` for reuse: how many ids are resident now.
+    def restore(self, owner: str, snapshot: KvSnapshot, session: SessionKey | None = None) -> int | Wait:
+        """Keep a snapshot of this ``kv_format`` for reuse, as the session's: how many ids are resident now.
 
         MEMORY where running sequences leave no room. Raises SnapshotUnfit, and nothing is kept then.
         """
@@ -107,8 +127,9 @@ class Runner(Protocol):
 class PrefillLimits:
     """How much of prompts a step may run.
 
-    A prompt is run in chunks that end at multiples of ``chunk`` tokens, whatever else runs, so its logits do
-    not depend on its neighbours. A step takes one chunk, and more while they fit into ``budget`` tokens.
+    A prompt is run in slices that end at multiples of ``chunk`` tokens, several chunks at a time if they fit into
+    the step's ``budget`` of tokens for all prompts; at least one is run. A runner whose rows depend on how its
+    slices are cut has a budget of one chunk.
     """
 
     chunk: int = 256

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -19,6 +19,7 @@ from maple.engine.api import (
     SessionsFull,
     SessionTampered,
     SessionUnknown,
+    ShuttingDown,
 )
 from maple.engine.file_threads import FileThreads
 from maple.engine.kv.cache import KvSnapshot, SnapshotUnfit, Wait
@@ -30,56 +31,60 @@ __all__ = ["EngineCalls", "SavedSessions"]
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
+_REVIVE_SECONDS = 10.0
+"""How long a job with a slot waits for its saved session before it does without."""
+
 
 class EngineCalls(Protocol):
     """Runs a function on the engine's thread, between two steps."""
 
     async def __call__(self, function: Callable[[LiveSessions], T]) -> T:
-        """What the function returns or raises; an EngineError where the thread has ended."""
+        """What the function returns or raises; ShuttingDown where the thread has ended."""
         ...
 
 
 class SavedSessions:
-    """The sessions of a loaded model, live and saved; its methods belong to the event loop.
+    """An engine's sessions, live and saved; its methods belong to the event loop.
 
-    ``files`` None: nothing is ever saved.
+    ``files`` None: nothing is ever saved. Before `serve` nothing is live. No lock, disk or thread is waited for
+    without a bound: SessionBusy.
     """
 
-    def __init__(
-        self,
-        call: EngineCalls,
-        files: SessionFiles | None,
-        threads: FileThreads,
-        *,
-        model: str,
-        kv_format: str,
-    ) -> None:
+    def __init__(self, call: EngineCalls, files: SessionFiles | None) -> None:
         self._call = call
         self._files = files
-        self._threads = threads
-        self._model = model
-        self._kv_format = kv_format
+        self._threads = FileThreads()
+        self._model = self._kv_format = ""
         self._saving = asyncio.Lock()  # one snapshot in memory at a time is enough
 
+    def serve(self, model: str, kv_format: str) -> None:
+        """A model is loaded; sessions of other weights or formats are of no use to it."""
+        self._model, self._kv_format = model, kv_format
+
+    def close(self) -> None:
+        """Whoever waits for a file gets ShuttingDown."""
+        self._threads.close()
+
     async def save(self, owner: str, session_id: str) -> SessionManifest:
-        """As the engine's protocol says."""
+        """Write what is live."""
         files = self._configured()
-        await self._threads.run(
-            partial(files.wait_until_free, owner, session_id)
-        )  # not with everybody behind
+        # First, and not with everybody behind: somebody may keep the session's lock.
+        await self._threads.run(owner, lambda: files.wait_until_free(owner, session_id))
         async with self._saving:
             snapshot = await self._call(lambda live: live.snapshot(owner, session_id))
             if snapshot is None:
                 raise SessionUnknown
-            manifest = await self._threads.run(partial(files.save, owner, session_id, snapshot, self._model))
+            manifest = await self._threads.run(
+                owner, lambda: files.save(owner, session_id, snapshot, self._model)
+            )
         log.info("session.saved", tokens=manifest.tokens, bytes=manifest.bytes)
         return manifest
 
     async def load(self, owner: str, session_id: str) -> SessionLoaded:
-        """As the engine's protocol says."""
+        """Make what was saved live."""
         files, begun = self._configured(), time.monotonic()
         manifest, snapshot = await self._threads.run(
-            partial(files.load, owner, session_id, model=self._model, kv_format=self._kv_format)
+            owner, lambda: files.load(owner, session_id, model=self._model, kv_format=self._kv_format)
         )
         tokens = await self._restored(owner, session_id, snapshot)
         milliseconds = (time.monotonic() - begun) * 1000
@@ -89,35 +94,39 @@ class SavedSessions:
         )
 
     async def manifest(self, owner: str, session_id: str) -> SessionManifest:
-        """As the engine's protocol says."""
-        return await self._threads.run(partial(self._configured().manifest, owner, session_id))
+        """What the last save was."""
+        files = self._configured()
+        return await self._threads.run(owner, lambda: files.manifest(owner, session_id))
 
     async def delete(self, owner: str, session_id: str) -> None:
-        """As the engine's protocol says."""
-        was_live = await self._call(lambda live: live.forget(owner, session_id))
-        was_saved = self._files is not None and await self._threads.run(
-            partial(self._files.delete, owner, session_id)
-        )
+        """Forget what is live, then what is saved."""
+        was_live = was_saved = False
+        if self._model:
+            with contextlib.suppress(ShuttingDown):  # the thread has ended, and all that was live with it
+                was_live = await self._call(lambda live: live.forget(owner, session_id))
+        if (files := self._files) is not None:
+            was_saved = await self._threads.run(owner, lambda: files.delete(owner, session_id))
         if not was_live and not was_saved:
             raise SessionUnknown
 
-    def is_saved(self, job: Job) -> bool:
-        """Whether the job's session might have to be loaded before it runs."""
-        return (
-            job.session_id is not None
-            and self._files is not None
-            and self._files.exists(job.owner, job.session_id)
-        )
+    def may_be_saved(self, job: Job) -> bool:
+        """Whether the job's session might have to be loaded before it runs; no disk is asked."""
+        return job.session_id is not None and self._files is not None
 
     async def revive(self, job: Job) -> None:
-        """Load the job's session if it was evicted; the job runs without it where that fails."""
+        """Load the job's session if it was evicted; the job runs without it where that fails or takes long."""
         session_id = job.session_id or ""
         try:
-            there, whole = await self._call(lambda live: live.resident(job.owner, session_id))
-            saved = (await self.manifest(job.owner, session_id)).tokens
-            if there < (min(whole, saved) or saved):
-                await self.load(job.owner, session_id)
-        except (SessionError, EngineOverloaded, OSError) as error:
+            async with asyncio.timeout(_REVIVE_SECONDS):
+                there, whole = await self._call(lambda live: live.resident(job.owner, session_id))
+                if whole and there == whole:
+                    return
+                saved = (await self.manifest(job.owner, session_id)).tokens
+                if there < (min(whole, saved) or saved):
+                    await self.load(job.owner, session_id)
+        except SessionUnknown:
+            return
+        except (SessionError, EngineOverloaded, ShuttingDown, OSError) as error:
             log.warning(
                 "session.not_revived",
                 request_id=job.request_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
@@ -11,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, Prefill, StopReason
-from maple.engine.kv.cache import CacheHandle, Wait
+from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, StopReason
+from maple.engine.kv.cache import CacheHandle
 from maple.engine.live_sessions import LiveSessions
+from maple.engine.openings import Openings
+from maple.engine.prefill import PrefillShares
 from maple.engine.report import Delivery, StepReport
-from maple.engine.runner import LoadedEngine, PrefillLimits, SequenceSlice
+from maple.engine.runner import LoadedEngine, PrefillLimits
 from maple.engine.sampling import Allowed, Sampler
+from maple.engine.sequence import RunningSequence
 from maple.engine.transcript import Transcript
 
 __all__ = ["Scheduler"]
@@ -27,73 +31,12 @@ Key = TypeVar("Key", bound=Hashable)
 Row = npt.NDArray[np.float32] | None
 
 
-@attrs.define(kw_only=True, eq=False)
-class _Sequence(Generic[Key]):
-    key: Key
-    job: Job
-    cancelled: Callable[[], bool]
-    sampler: Sampler
-    transcript: Transcript
-    queue_seconds: float
-    started: float
-    """When the sequence was taken, and once it is opened, when that was."""
-    ids: list[int]
-    cache: CacheHandle[Any] | None = None
-    computed: int = 0  # ids whose keys and values are in the cache
-    sampled: int = 0
-    first_token: float | None = None
-
-    @property
-    def prefilling(self) -> bool:
-        return self.sampled == 0
-
-    def overdue(self, now: float) -> bool:
-        return 0 < self.job.timeout <= now - self.started
-
-    def next_slice(self, chunk: int) -> SequenceSlice:
-        if self.cache is None:
-            raise RuntimeError("a sequence that is not open was to run")
-        end = min(len(self.ids), (self.computed // chunk + 1) * chunk)
-        return SequenceSlice(
-            cache=self.cache,
-            ids=self.ids[self.computed : end],
-            start=self.computed,
-            want_logits=end == len(self.ids),
-            cancelled=self.cancelled,
-        )
-
-    @property
-    def computed_ids(self) -> list[int]:
-        return self.ids[: self.computed]
-
-    @property
-    def progress(self) -> Prefill:
-        return Prefill(
-            request_id=self.job.request_id,
-            done_tokens=self.computed,
-            prompt_tokens=len(self.job.prompt_ids),
-            cached_tokens=self.cache.reused if self.cache else 0,
-        )
-
-    def finish(self, reason: StopReason, now: float) -> Finish:
-        first = now if self.first_token is None else self.first_token
-        return Finish(
-            reason=reason,
-            prompt_tokens=len(self.job.prompt_ids),
-            completion_tokens=self.sampled,
-            cached_tokens=self.cache.reused if self.cache else 0,
-            queue_seconds=self.queue_seconds,
-            prefill_seconds=first - self.started,
-            decode_seconds=now - first,
-        )
-
-
 class Scheduler(Generic[Key]):
     """Runs admitted sequences together, one step a call.
 
-    A step opens sequences as far as memory goes, in the order in which they came, and runs the next id of every
-    sequence that decodes, and prompts by ``limits`` (the runner's own unless given), the oldest first.
-    An exception in it ends the sequences that were in it and no others. `cancelled` of a sequence is asked
+    A step opens sequences as far as memory goes, and runs the next id of every sequence that decodes, and prompts
+    by ``limits`` (the runner's own unless given). Where memory runs out, the youngest is put back and computed again
+    later. An exception ends the sequences that were in the step and no others. `cancelled` of a sequence is asked
     between steps, and by the runner within them.
     """
 
@@ -107,13 +50,15 @@ class Scheduler(Generic[Key]):
         self._token_bytes = loaded.token_bytes
         self._allowed = Allowed.from_ids(loaded.token_ids)
         self._eos = frozenset(loaded.served.eos_token_ids)
-        self._limits = limits or loaded.prefill
+        self._shares = PrefillShares(limits or loaded.prefill)
         self._clock = clock
-        self._sequences: dict[Key, _Sequence[Key]] = {}
+        self._numbers = itertools.count()
+        self._sequences: dict[Key, RunningSequence[Key]] = {}
+        self._openings: Openings[Key] = Openings(
+            loaded.runner, opened=self._on_opened, failed=self._on_not_opened
+        )
         self._failures = 0
-        self._deliveries: list[Delivery[Key]] = []
-        self._prompt_tokens = self._cached_tokens = self._generation_tokens = 0
-        self._queries = self._hits = 0
+        self._next: StepReport[Key] = StepReport()
         self.sessions = LiveSessions(loaded.runner, running=self._running_ids, release=self._release_session)
 
     @property
@@ -123,8 +68,9 @@ class Scheduler(Generic[Key]):
 
     def add(self, key: Key, job: Job, *, cancelled: Callable[[], bool], queue_seconds: float = 0.0) -> None:
         """Take a sequence that has its slot; ``key`` names it in deliveries."""
-        self._sequences[key] = _Sequence(
+        self._sequences[key] = RunningSequence(
             key=key,
+            number=next(self._numbers),
             job=job,
             cancelled=cancelled,
             sampler=Sampler(job.sampling, self._allowed, job.prompt_ids),
@@ -133,14 +79,31 @@ class Scheduler(Generic[Key]):
             started=self._clock(),
             ids=list(job.prompt_ids),
         )
+        self._openings.add(self._sequences[key])
+
+    def open(self) -> StepReport[Key] | None:
+        """Open what can be opened before the next step; None where that changes nothing."""
+        self._sweep()
+        self._next.parked.extend(one.key for one in self._openings.try_all())
+        changed = self._next.opened or self._next.parked or self._next.deliveries
+        return self.report() if changed else None
 
     def step(self) -> StepReport[Key]:
         """Run one step. Never raises for what the model does."""
         self._sweep()
-        self._open_waiting()
-        self._run(self._plan())
+        self._next.parked.extend(one.key for one in self._openings.try_all())
+        self._run(self._reserved(self._plan()))
         self._sweep()
-        return self._report()
+        return self.report()
+
+    def report(self) -> StepReport[Key]:
+        """What has happened since the last report, and how things are."""
+        report, self._next = self._next, StepReport()
+        report.kv_bytes, report.kv_blocks = self._runner.kv_bytes, self._runner.kv_blocks
+        report.evictions, report.sessions = self._runner.evictions, self._runner.sessions
+        report.prefills = tuple(one.progress for one in self._sequences.values() if one.sampled == 0)
+        report.broken = self._failures > 1
+        return report
 
     def _sweep(self) -> None:
         """End what was cancelled and what has run out of time."""
@@ -148,76 +111,77 @@ class Scheduler(Generic[Key]):
         for sequence in list(self._sequences.values()):
             if sequence.cancelled():
                 self._end(sequence)
-            elif sequence.cache is not None and sequence.overdue(now):
+            elif sequence.overdue(now):
                 self._close(sequence, "length")
 
-    def _open_waiting(self) -> None:
-        """Open what fits; none overtakes another that waits for memory."""
-        for sequence in [one for one in self._sequences.values() if one.cache is None]:
-            try:
-                longest = len(sequence.job.prompt_ids) + sequence.job.max_tokens
-                cache = self._runner.open(sequence.job.owner, sequence.job.prompt_ids, longest)
-            except EngineError as error:
-                self._end(sequence, error=error)
-                continue
-            except Exception:
-                self._fail([sequence])
-                continue
-            if cache is Wait.MEMORY:
-                return
-            if isinstance(cache, CacheHandle):
-                self._note_opened(sequence, cache)
+    def _on_opened(self, sequence: RunningSequence[Key], cache: CacheHandle[Any]) -> None:
+        if not sequence.opened:
+            self._next.opened.append(sequence.key)
+            self._next.prefix_queries += 1
+            self._next.prefix_hits += cache.reused > 0
+        sequence.open(cache, self._clock())
 
-    def _note_opened(self, sequence: _Sequence[Key], cache: CacheHandle[Any]) -> None:
-        sequence.cache = cache
-        sequence.computed = cache.reused
-        now = self._clock()
-        sequence.queue_seconds += now - sequence.started
-        sequence.started = now
-        self._queries += 1
-        self._hits += cache.reused > 0
+    def _on_not_opened(self, sequence: RunningSequence[Key], error: EngineError | None) -> None:
+        if error is None:
+            self._fail([sequence])
+        else:
+            self._end(sequence, error=error)
 
-    def _plan(self) -> list[_Sequence[Key]]:
-        planned = []
-        budget = self._limits.budget
-        chunk = self._limits.chunk
-        for sequence in self._sequences.values():
-            if sequence.cache is None:
-                continue
-            if sequence.prefilling:
-                size = min(chunk - sequence.computed % chunk, len(sequence.ids) - sequence.computed)
-                if size > budget and budget < self._limits.budget:
-                    continue
-                budget -= size
-            planned.append(sequence)
-        return planned
+    def _plan(self) -> list[tuple[RunningSequence[Key], int]]:
+        """Who runs in the next step, and how many ids."""
+        is_open = [one for one in self._sequences.values() if one.cache is not None]
+        prefilling = [one for one in is_open if one.prefilling]
+        sizes = self._shares.of([one.prompt for one in prefilling])
+        shares = dict(zip((one.key for one in prefilling), sizes, strict=True))
+        return [(one, size) for one in is_open if (size := shares.get(one.key, 1))]
 
-    def _run(self, planned: Sequence[_Sequence[Key]]) -> None:
+    def _reserved(
+        self, plan: Sequence[tuple[RunningSequence[Key], int]]
+    ) -> list[tuple[RunningSequence[Key], int]]:
+        """The plan as far as memory goes: the first that came get it, if need be from the last."""
+        by_age = sorted(plan, key=lambda planned: planned[0].number)
+        for sequence, size in by_age:
+            while sequence.cache is not None and not self._runner.reserve(
+                sequence.cache, sequence.computed + size
+            ):
+                is_open = [one for one in self._sequences.values() if one.cache is not None]
+                self._put_back(max(is_open, key=lambda one: one.number))
+        return [(sequence, size) for sequence, size in by_age if sequence.cache is not None]
+
+    def _put_back(self, sequence: RunningSequence[Key]) -> None:
+        log.info("engine.put_back", request_id=sequence.job.request_id, tokens=sequence.computed)
+        self._runner.close(sequence.cache, keep=True)  # type: ignore[arg-type] # it is open
+        sequence.put_back()
+        self._openings.add(sequence)
+
+    def _run(self, planned: Sequence[tuple[RunningSequence[Key], int]]) -> None:
         if not planned:
             return
         try:
-            slices = [one.next_slice(self._limits.chunk) for one in planned]
+            slices = [one.slice(size) for one, size in planned]
             rows = self._runner.step(slices)
         except Exception:
             self._failures += 1
-            self._fail(planned)
+            self._fail([one for one, _ in planned])
             return
         self._failures = 0
-        for sequence, one, row in zip(planned, slices, rows, strict=True):
-            sequence.computed += len(one.ids)
+        for (sequence, size), row in zip(planned, rows, strict=True):
+            if sequence.prefilling:
+                self._openings.freed()
+            sequence.computed += size
             try:
                 self._advance(sequence, row)
             except Exception:  # logits that nothing can be sampled from, above all: the others are fine
                 self._fail([sequence])
 
-    def _advance(self, sequence: _Sequence[Key], row: Row) -> None:
+    def _advance(self, sequence: RunningSequence[Key], row: Row) -> None:
         if row is None:
             return
         token_id = sequence.sampler.choose(row)
-        if sequence.prefilling:
+        if sequence.first_token is None:
             self._note_prefilled(sequence)
         sequence.sampled += 1
-        self._generation_tokens += 1
+        self._next.generation_tokens += 1
         if token_id in self._eos:
             self._close(sequence, "stop")
             return
@@ -229,19 +193,21 @@ class Scheduler(Generic[Key]):
         else:
             sequence.ids.append(token_id)
             if pieces:
-                self._deliveries.append(Delivery(key=sequence.key, items=pieces))
+                self._next.deliveries.append(Delivery(key=sequence.key, items=pieces))
 
-    def _note_prefilled(self, sequence: _Sequence[Key]) -> None:
+    def _note_prefilled(self, sequence: RunningSequence[Key]) -> None:
         sequence.first_token = self._clock()
-        self._prompt_tokens += len(sequence.job.prompt_ids)
-        self._cached_tokens += sequence.cache.reused if sequence.cache else 0
+        self._next.prompt_tokens += len(sequence.job.prompt_ids)
+        self._next.cached_tokens += sequence.reused
 
-    def _close(self, sequence: _Sequence[Key], reason: StopReason, pieces: Sequence[Piece] = ()) -> None:
+    def _close(
+        self, sequence: RunningSequence[Key], reason: StopReason, pieces: Sequence[Piece] = ()
+    ) -> None:
         items: list[Piece | Finish] = [*pieces, *sequence.transcript.close()]
         reason = "stop" if sequence.transcript.stopped else reason
         self._end(sequence, items=[*items, sequence.finish(reason, self._clock())])
 
-    def _fail(self, sequences: Sequence[_Sequence[Key]]) -> None:
+    def _fail(self, sequences: Sequence[RunningSequence[Key]]) -> None:
         requests = [sequence.job.request_id for sequence in sequences]
         log.exception("engine.step_failed", request_ids=requests, consecutive=self._failures)
         for sequence in sequences:
@@ -249,49 +215,32 @@ class Scheduler(Generic[Key]):
 
     def _end(
         self,
-        sequence: _Sequence[Key],
+        sequence: RunningSequence[Key],
         *,
         items: Sequence[Piece | Finish] = (),
         error: EngineError | None = None,
     ) -> None:
         del self._sequences[sequence.key]
+        self._openings.discard(sequence)
+        self._next.deliveries.append(Delivery(key=sequence.key, items=items, error=error, ended=True))
         if sequence.cache is not None:
-            self._runner.close(sequence.cache, keep=error is None)
-            self.sessions.note(sequence.job, sequence.computed_ids)
-        self._deliveries.append(Delivery(key=sequence.key, items=items, error=error, ended=True))
+            keep = error is None and not sequence.forgotten
+            self._runner.close(sequence.cache, keep=keep, session=sequence.session)
+            self._openings.freed()
 
     def _running_ids(self, owner: str, session_id: str) -> list[int]:
         """The ids computed so far of the session's newest running sequence."""
         for one in reversed(self._sequences.values()):
-            if (one.job.owner, one.job.session_id) == (owner, session_id) and one.computed:
+            if one.session == (owner, session_id) and one.computed:
                 return one.computed_ids
         return []
 
-    def _release_session(self, owner: str, session_id: str) -> bool:
-        """Let the session's running sequences go on without it; whether there are any."""
-        found = False
+    def _release_session(self, owner: str, session_id: str) -> list[CacheHandle[Any]]:
+        """Let the session's running sequences go on without it, and leave nothing: their caches."""
+        found = []
         for one in self._sequences.values():
-            if (one.job.owner, one.job.session_id) == (owner, session_id):
+            if one.session == (owner, session_id):
                 one.job = attrs.evolve(one.job, session_id=None)
-                found = True
+                one.forgotten = True
+                found += [] if one.cache is None else [one.cache]
         return found
-
-    def _report(self) -> StepReport[Key]:
-        report = StepReport(
-            deliveries=self._deliveries,
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=self._cached_tokens,
-            generation_tokens=self._generation_tokens,
-            kv_bytes=self._runner.kv_bytes,
-            kv_blocks=self._runner.kv_blocks,
-            prefix_queries=self._queries,
-            prefix_hits=self._hits,
-            evictions=self._runner.evictions,
-            sessions=self.sessions.count(),
-            prefills=tuple(one.progress for one in self._sequences.values() if one.prefilling),
-            broken=self._failures > 1,
-        )
-        self._deliveries = []
-        self._prompt_tokens = self._cached_tokens = self._generation_tokens = 0
-        self._queries = self._hits = 0
-        return report

@@ -71,8 +71,10 @@ class SessionFiles:
         self._max_bytes = max_bytes
 
     def exists(self, owner: str, session_id: str) -> bool:
-        """Whether something is saved under that name."""
-        return (self._folder / _owner_folder(owner) / session_id / MANIFEST).is_file()
+        """Whether something is saved under that name; what cannot be reached is not."""
+        with contextlib.suppress(OSError):
+            return (self._folder / _owner_folder(owner) / session_id / MANIFEST).is_file()
+        return False
 
     def save(self, owner: str, session_id: str, snapshot: KvSnapshot, model: str) -> SessionManifest:
         """Replace what was saved before. Raises SessionsFull, and what was saved before is intact."""
@@ -112,14 +114,14 @@ class SessionFiles:
     def load(
         self, owner: str, session_id: str, *, model: str, kv_format: str
     ) -> tuple[SessionManifest, KvSnapshot]:
-        """Raises SessionUnknown, SessionTampered or SessionMismatch."""
+        """Raises SessionUnknown, SessionTampered, or SessionMismatch before the keys and values are read."""
         with self._opened(owner, session_id) as folder:
             manifest = _read_manifest(folder, session_id)
+            _check_about(_read_about(folder, manifest), manifest, owner)
+            if (manifest.model, manifest.kv_format) != (model, kv_format):
+                raise SessionMismatch(f"saved by {manifest.model} as {manifest.kv_format}")
             data = _read_data(folder, manifest)
-        snapshot = _deserialized(data, manifest, owner)
-        if (manifest.model, manifest.kv_format) != (model, kv_format):
-            raise SessionMismatch(f"saved by {manifest.model} as {manifest.kv_format}")
-        return manifest, snapshot
+        return manifest, _deserialized(data, manifest, owner)
 
     def delete(self, owner: str, session_id: str) -> bool:
         """Whether there was one."""
@@ -214,8 +216,8 @@ def _deserialized(data: bytes, manifest: SessionManifest, owner: str) -> KvSnaps
 
 def _check_about(about: object, manifest: SessionManifest, owner: str) -> None:
     """Whether a file is what its manifest says. Raises SessionTampered."""
-    told = attrs.asdict(manifest)
-    expected = {name: told[name] for name in told if name not in ("bytes", "sha256")}
+    fields = attrs.asdict(manifest)
+    expected = {name: fields[name] for name in fields if name not in ("bytes", "sha256")}
     if about != {**expected, "owner": _owner_folder(owner)}:
         raise SessionTampered("manifest and file differ")
 

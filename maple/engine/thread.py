@@ -11,7 +11,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, TypeVarTuple, cast
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import attrs
 import structlog
@@ -25,7 +25,7 @@ from maple.engine.session_files import model_identity
 from maple.engine.step_clock import StepClock
 from maple.engine.ticket import JobTicket
 
-__all__ = ["EngineThread", "ThreadEvents"]
+__all__ = ["Ended", "EngineThread", "Failed", "Loaded", "ThreadEvent"]
 
 log = structlog.get_logger(__name__)
 
@@ -36,24 +36,28 @@ Arguments = TypeVarTuple("Arguments")
 T = TypeVar("T")
 
 
-class ThreadEvents(Protocol):
-    """Who is told what becomes of the thread. Everything here is called on the event loop."""
+@attrs.frozen(eq=False)
+class Loaded:
+    """The thread has a model; its weights are called ``identity``."""
 
-    def on_loaded(self, loaded: LoadedEngine, identity: str) -> None:
-        """The thread has a model; its weights are called ``identity``."""
-        ...
+    engine: LoadedEngine
+    identity: str
 
-    def on_failed(self, reason: str) -> None:
-        """The thread has no model, or broke: ``reason`` in one line."""
-        ...
 
-    def on_step(self, report: StepReport[JobTicket]) -> None:
-        """The thread has done a step; after a broken one it does no other."""
-        ...
+@attrs.frozen
+class Failed:
+    """The thread has no model, or broke: ``reason`` in one line."""
 
-    def on_ended(self) -> None:
-        """The thread is over. The last call."""
-        ...
+    reason: str
+
+
+@attrs.frozen
+class Ended:
+    """The thread is over. The last event."""
+
+
+ThreadEvent = Loaded | Failed | StepReport[JobTicket] | Ended
+"""What the event loop hears of; after a broken step's report the thread does no other."""
 
 
 @attrs.frozen(eq=False)
@@ -63,7 +67,7 @@ class _Call:
     function: Callable[[LiveSessions], Any]
     answer: asyncio.Future[Any]
 
-    def settle(self, result: Any = None, error: Exception | None = None) -> None:
+    def reply(self, result: Any = None, error: Exception | None = None) -> None:
         """On the loop: hand over the result, unless nobody waits any more."""
         if self.answer.done():
             return
@@ -76,14 +80,16 @@ class _Call:
 class EngineThread:
     """Loads a model and steps it. Everything public is for the event loop's side.
 
-    ``prefill`` overrides what the loaded runner asks for; ``events`` hears of everything.
+    ``prefill`` overrides what the loaded runner asks for; ``tell`` is called on the loop with every event.
     """
 
-    def __init__(self, loader: Loader, prefill: PrefillLimits | None, events: ThreadEvents) -> None:
+    def __init__(
+        self, loader: Loader, prefill: PrefillLimits | None, tell: Callable[[ThreadEvent], None]
+    ) -> None:
         self._loader = loader
         self._prefill = prefill
-        self._events = events
         self.steps = StepClock()
+        self._tell = tell
         self._inbox: queue.SimpleQueue[JobTicket | _Call | None] = queue.SimpleQueue()
         self._calls: set[_Call] = set()
         self._closing = threading.Event()
@@ -115,7 +121,7 @@ class EngineThread:
         """Answer those that the thread will not get to."""
         self._closing.set()
         for call in self._calls:
-            call.settle(error=ShuttingDown())
+            call.reply(error=ShuttingDown())
 
     def close(self) -> bool:
         """Ask the thread to end; whether there is one to wait for."""
@@ -124,7 +130,7 @@ class EngineThread:
         return self._loop is not None
 
     def join(self) -> None:
-        """Wait until the thread has ended; not for long, once `on_ended` was called."""
+        """Wait until the thread has ended; not for long, once `Ended` was told."""
         self._thread.join()
 
     def _main(self) -> None:
@@ -134,23 +140,23 @@ class EngineThread:
                 self._serve(Scheduler(loaded, self._prefill))
         except Exception:
             log.exception("engine.thread_failed")
-            self._post(self._events.on_failed, _THREAD_BROKE)
+            self._post(self._tell, Failed(_THREAD_BROKE))
         finally:
-            self._post(self._events.on_ended)
+            self._post(self._tell, Ended())
 
     def _load(self) -> LoadedEngine | None:
         try:
             loaded = self._loader(self._closing.is_set)
         except ModelFailed as error:
             log.error("engine.load_failed", reason=error.reason)  # noqa: TRY400 - the reason says it all
-            self._post(self._events.on_failed, error.reason)
+            self._post(self._tell, Failed(error.reason))
         except Exception:
             if not self._closing.is_set():
                 log.exception("engine.load_failed")
-                self._post(self._events.on_failed, _LOAD_BROKE)
+                self._post(self._tell, Failed(_LOAD_BROKE))
         else:
             identity = model_identity(loaded.served.folder)
-            self._post(self._events.on_loaded, loaded, identity)
+            self._post(self._tell, Loaded(loaded, identity))
             return loaded
         return None
 
@@ -162,10 +168,15 @@ class EngineThread:
                 working = self._step(scheduler)
 
     def _step(self, scheduler: Scheduler[JobTicket]) -> bool:
-        """Run a step and report it, keeping nothing of it; whether there should be another."""
+        """Run a step and report it, keeping nothing of it; whether there should be another.
+
+        Who begins to run, or has to wait, is told before the step, which may take seconds.
+        """
+        if (opened := scheduler.open()) is not None:
+            self._post(self._tell, opened)
         with self.steps.step():
             report = scheduler.step()
-        self._post(self._events.on_step, report)
+        self._post(self._tell, report)
         return not report.broken
 
     def _receive(self, scheduler: Scheduler[JobTicket]) -> None:
@@ -182,13 +193,14 @@ class EngineThread:
                 )
 
     def _answer(self, call: _Call, scheduler: Scheduler[JobTicket]) -> None:
-        """Every call is answered, with whatever it raised."""
+        """Every call is answered, with whatever it raised; what it changed is told before."""
+        result, error = None, None
         try:
             result = call.function(scheduler.sessions)
-        except Exception as error:
-            self._post(call.settle, None, error)
-        else:
-            self._post(call.settle, result)
+        except Exception as raised:
+            error = raised
+        self._post(self._tell, scheduler.report())
+        self._post(call.reply, result, error)
 
     def _post(self, function: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         if self._loop is None:

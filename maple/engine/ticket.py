@@ -38,11 +38,11 @@ class JobTicket:
 
     @property
     def queue_seconds(self) -> float:
-        """Time from submission to the slot."""
-        return self.admitted_at - self.submitted_at
+        """Time from submission until the job could begin, or until now."""
+        return (self.admitted_at or time.monotonic()) - self.submitted_at
 
     async def admitted(self) -> None:
-        """Return when the job has its slot, or raise what ended it before."""
+        """Return when the job has its slot and memory, or raise what ended it before."""
         while not self.admitted_at:
             if self._error is not None:
                 raise self._error
@@ -68,7 +68,7 @@ class JobTicket:
             self._on_cancel(self)
 
     def admit(self) -> None:
-        """The job has its slot."""
+        """The job has its slot and memory."""
         self.admitted_at = time.monotonic()
         self._wake()
 

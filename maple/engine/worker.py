@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import attrs
 import structlog
@@ -18,17 +17,14 @@ from maple.engine.api import (
     Served,
     SessionLoaded,
     SessionManifest,
-    SessionUnknown,
-    ShuttingDown,
     Ticket,
 )
-from maple.engine.file_threads import FileThreads
-from maple.engine.report import StepReport
-from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
+from maple.engine.report import Delivery, StepReport
+from maple.engine.runner import Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
 from maple.engine.session_files import SessionFiles
 from maple.engine.step_clock import StepClock
-from maple.engine.thread import EngineThread
+from maple.engine.thread import Ended, EngineThread, Failed, Loaded, ThreadEvent
 from maple.engine.ticket import JobTicket
 
 __all__ = ["ThreadedEngine"]
@@ -56,15 +52,13 @@ class ThreadedEngine:
         self._status: EngineStatus = "loading"
         self._error: str | None = None
         self._served: Served | None = None
-        self._settled = asyncio.Event()
+        self._load_ended = asyncio.Event()
         self._ended = asyncio.Event()
-        self._admission = Admission(limits, start=self._start_job, abort=self._abort_job)
+        self._admission = Admission(limits, start=self._start_job)
         self._stats = EngineStats()  # without what only the admission knows
-        self._session_files = session_files
-        self._file_threads = FileThreads()
-        self._sessions: SavedSessions | None = None
+        self._thread = EngineThread(loader, prefill, self._on_event)
+        self._sessions = SavedSessions(self._thread.call, session_files)
         self._reviving: set[asyncio.Task[None]] = set()
-        self._thread = EngineThread(loader, prefill, self)
 
     @property
     def status(self) -> EngineStatus:
@@ -97,26 +91,19 @@ class ThreadedEngine:
 
     async def loaded(self) -> None:
         """Return when the load has ended, well or not."""
-        await self._settled.wait()
+        await self._load_ended.wait()
 
     def submit(self, job: Job) -> Ticket:
-        """Start or queue a job, or raise why not. ValueError: there is no prompt."""
-        if self.draining:
-            raise ShuttingDown
-        if self._status == "loading":
-            raise ModelLoading
-        if self._error is not None:
-            raise ModelFailed(self._error)
-        if not job.prompt_ids:
-            raise ValueError("a job needs a prompt of at least one id")
+        """Start or queue a job, or raise why not."""
+        self._require_model()
         return self._admission.submit(job)
 
     def count_cancelled(self) -> None:
-        """As the protocol says."""
+        """Count a client that left before its job could be submitted."""
         self._admission.cancelled += 1
 
     def stats(self) -> EngineStats:
-        """Counts as of the last step."""
+        """Counts as of the last step or change of sessions; who waits, as of now."""
         return attrs.evolve(
             self._stats,
             running=self._admission.running,
@@ -126,107 +113,106 @@ class ThreadedEngine:
         )
 
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:
-        """As the protocol says."""
-        return await self._ready_sessions().save(owner, session_id)
+        """Raises what its kind says, or why there is no model."""
+        self._require_model()
+        return await self._sessions.save(owner, session_id)
 
     async def load_session(self, owner: str, session_id: str) -> SessionLoaded:
-        """As the protocol says."""
-        return await self._ready_sessions().load(owner, session_id)
+        """Raises what its kind says, or why there is no model."""
+        self._require_model()
+        return await self._sessions.load(owner, session_id)
 
     async def session_manifest(self, owner: str, session_id: str) -> SessionManifest:
-        """As the protocol says; no model is needed."""
-        if self._session_files is None:
-            raise SessionUnknown
-        return await self._file_threads.run(partial(self._session_files.manifest, owner, session_id))
+        """No model is needed."""
+        return await self._sessions.manifest(owner, session_id)
 
     async def delete_session(self, owner: str, session_id: str) -> None:
-        """As the protocol says; no model is needed, since without one nothing is live."""
-        if self._sessions is not None and self._error is None:
-            await self._sessions.delete(owner, session_id)
-        elif self._session_files is None or not await self._file_threads.run(
-            partial(self._session_files.delete, owner, session_id)
-        ):
-            raise SessionUnknown
+        """No model is needed: without one nothing is live."""
+        await self._sessions.delete(owner, session_id)
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
-        """As the protocol says."""
+        """Refuse new jobs and wait for the others; False: some had to be ended."""
         return await self._admission.drain(timeout)
 
     async def close(self) -> None:
-        """End every job with ShuttingDown, stop the thread within a layer's time, and wait for it."""
+        """End every job with ShuttingDown, stop the thread within a layer's time, and wait for it, but for no file."""
         self._admission.close()
-        self._file_threads.close()
+        self._sessions.close()
         for task in self._reviving:
             task.cancel()
         if self._thread.close():
             await self._ended.wait()
             self._thread.join()
 
-    def on_loaded(self, loaded: LoadedEngine, identity: str) -> None:
-        """The thread has a model; its weights are called ``identity``."""
-        self._served = loaded.served
-        self._sessions = SavedSessions(
-            self._thread.call,
-            self._session_files,
-            self._file_threads,
-            model=identity,
-            kv_format=loaded.runner.kv_format,
-        )
-        self._status = "ok"
-        self._settled.set()
-
-    def on_failed(self, reason: str) -> None:
-        """The thread has no model, or one that fails; no job can be done any more."""
-        self._status = "error"
-        self._error = reason
-        self._admission.evict(lambda: ModelFailed(reason))
-        self._settled.set()
-
-    def on_step(self, report: StepReport[JobTicket]) -> None:
-        """The thread has done a step."""
-        self._stats = report.added_to(self._stats)
-        for delivery in report.deliveries:
-            ticket = delivery.key
-            if delivery.ended:  # first, so that whoever hears of the end finds the slot free
-                self._admission.release(ticket)
-            ticket.deliver(delivery.items)
-            if delivery.error is not None:
-                ticket.fail(delivery.error)
-        if report.broken:
-            self.on_failed(_STEPS_BREAK)
-
-    def on_ended(self) -> None:
-        """The thread is over, and with it every slot's sequence."""
-        if self._error is None:
-            self.on_failed(_CLOSED)
-        self._stats = attrs.evolve(self._stats, kv_bytes=0, kv_blocks=0, sessions=0, prefills=())
-        self._thread.end_calls()
-        self._admission.release_all()
-        self._ended.set()
+    def _require_model(self) -> None:
+        self._admission.refuse_if_draining()
+        if self._error is not None:
+            raise ModelFailed(self._error)
+        if self._status == "loading":
+            raise ModelLoading
 
     def _start_job(self, ticket: JobTicket) -> None:
-        if self._sessions is None or not self._sessions.is_saved(ticket.job):
+        if not self._sessions.may_be_saved(ticket.job):
             self._thread.submit(ticket)
             return
         task = asyncio.get_running_loop().create_task(self._sessions.revive(ticket.job))
         self._reviving.add(task)
-        task.add_done_callback(lambda done: self._revived(ticket, done))
+        task.add_done_callback(lambda done: self._on_revived(ticket, done))
 
-    def _revived(self, ticket: JobTicket, task: asyncio.Task[None]) -> None:
+    def _on_revived(self, ticket: JobTicket, task: asyncio.Task[None]) -> None:
         """The job goes on, whatever has become of its session."""
         self._reviving.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("session.not_revived", request_id=ticket.job.request_id, exc_info=error)
         self._thread.submit(ticket)
 
-    def _ready_sessions(self) -> SavedSessions:
-        if self.draining:
-            raise ShuttingDown
-        if self._error is not None:
-            raise ModelFailed(self._error)
-        if self._sessions is None:
-            raise ModelLoading
-        return self._sessions
+    def _on_event(self, event: ThreadEvent) -> None:
+        match event:
+            case StepReport():
+                self._on_step(event)
+            case Loaded():
+                self._served = event.engine.served
+                self._sessions.serve(event.identity, event.engine.runner.kv_format)
+                self._status = "ok"
+                self._load_ended.set()
+            case Failed():
+                self._fail(event.reason)
+            case Ended():
+                self._on_ended()
 
-    def _abort_job(self, ticket: JobTicket) -> None:
-        """The thread sees for itself that the ticket has ended."""
+    def _on_step(self, report: StepReport[JobTicket]) -> None:
+        self._stats = report.added_to(self._stats)
+        for ticket in report.opened:
+            self._admission.opened(ticket)
+        for ticket in report.parked:
+            self._admission.park(ticket)
+        for delivery in report.deliveries:
+            self._deliver(delivery)
+        if report.broken:
+            self._fail(_STEPS_BREAK)
+
+    def _deliver(self, delivery: Delivery[JobTicket]) -> None:
+        ticket = delivery.key
+        try:
+            if delivery.ended:  # first, so that whoever hears of the end finds the slot free
+                self._admission.release(ticket)
+        finally:
+            ticket.deliver(delivery.items)
+            if delivery.error is not None:
+                ticket.fail(delivery.error)
+
+    def _fail(self, reason: str) -> None:
+        """There is no model any more; no job can be done."""
+        self._status = "error"
+        self._error = reason
+        self._admission.evict(lambda: ModelFailed(reason))
+        self._load_ended.set()
+
+    def _on_ended(self) -> None:
+        """The thread is over, and with it every slot's sequence."""
+        if self._error is None:
+            self._fail(_CLOSED)
+        self._stats = attrs.evolve(self._stats, kv_bytes=0, kv_blocks=0, sessions=0, prefills=())
+        self._thread.end_calls()
+        self._admission.release_all()
+        self._ended.set()

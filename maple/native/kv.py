@@ -1,15 +1,20 @@
-"""The native kernels' store: block tables of running sequences over a tree of blocks that all of them share."""
+"""The native kernels' store: block tables of running sequences over a tree of blocks that all of them share.
+
+A block's way: `open` finds what there is of a prompt and adopts it, `reserve` takes blocks for a step, `advance`
+puts those that are whole into the tree, `close` leaves them there or drops them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from maple.engine.api import PromptTooLong
 from maple.engine.kv.block_table import BlockTable, SequenceBound
 from maple.engine.kv.blocks import BlockMemory, OutOfBlocks
 from maple.engine.kv.cache import CacheLimits, Wait
 from maple.engine.kv.kept_nodes import KeptNodes
-from maple.engine.kv.prefix_tree import BLOCK, Match, Partial, PrefixNode, best_match, common_length
+from maple.engine.kv.prefix_tree import BLOCK, Match, PrefixNode, SessionKey
+from maple.engine.kv.prefixes import Prefixes
 
 __all__ = ["NativeCache"]
 
@@ -19,9 +24,9 @@ FULL, SLIDING = False, True
 class NativeCache:
     """Opens, grows and closes block tables within a memory's budget; the engine's thread alone uses it.
 
-    Each open sequence has reserved what it may come to hold, so none can run out of blocks. All else is kept
-    for reuse, until the reserved memory or the prefix limit asks for it: the longest unused goes first, and of
-    a path its end. ``copy`` copies a block's bytes: sliding or not, from, to.
+    A sequence is opened when its prompt has room; what it needs beyond is taken as it grows, and `reserve` says no
+    once there is none. All else is kept for reuse, until sequences or the prefix limit ask for it: the longest
+    unused goes first, and of a path its end. ``copy`` copies a block's bytes: sliding or not, from, to.
     """
 
     def __init__(
@@ -35,15 +40,17 @@ class NativeCache:
         self._bound = bound
         self._limits = limits
         self._copy = copy
-        self._reserved = 0
         self._kept = KeptNodes(memory, limits.prefix_bytes)
-        self._roots: dict[str, PrefixNode] = {}
-        self._open: set[BlockTable] = set()
+        self.prefixes = Prefixes(self._kept, bound.window)
 
     @property
     def longest(self) -> int:
         """The longest sequence that fits into all of the memory, in tokens."""
         return self._bound.longest(self.memory)
+
+    def bytes_for(self, tokens: int) -> int:
+        """The most memory that a sequence of so many tokens takes."""
+        return self._bound.bytes_for(tokens, self.memory)
 
     @property
     def evictions(self) -> int:
@@ -51,127 +58,116 @@ class NativeCache:
         return self._kept.evictions
 
     @property
-    def open_tables(self) -> int:
-        """Sequences that run."""
-        return len(self._open)
+    def sessions(self) -> int:
+        """Sessions of which something is kept."""
+        return self._kept.sessions.live
 
     def open(self, owner: str, prompt: Sequence[int], longest: int) -> BlockTable | Wait:
         """A table for a sequence of up to ``longest`` tokens that has all there is of the prompt but its last id.
 
         Raises PromptTooLong where it could never fit.
         """
-        need = self._bound.bytes_for(max(longest, len(prompt)), self.memory)
-        if need > self.memory.budget:
-            raise PromptTooLong(limit=self._bound.longest(self.memory), got=max(longest, len(prompt)))
-        domain = self._limits.domain(owner)
-        root = self._roots.get(domain, PrefixNode())
-        match = self._match(root, prompt, len(prompt) - 1)
-        if self._is_computed_by_another(root, prompt, match.length):
+        longest = max(longest, len(prompt))
+        if self.bytes_for(longest) > self.memory.budget:
+            raise PromptTooLong(limit=self.longest, got=longest)
+        domain, prompt = self._limits.domain(owner), tuple(prompt)
+        root = self.prefixes.root(domain)
+        match = self.prefixes.match(root, prompt, len(prompt) - 1)
+        if self.prefixes.is_being_computed(root, prompt, match.length):
             return Wait.PREFIX
-        if self._reserved + need > self.memory.budget:
+        if self.prefixes.open and self._needed(match, len(prompt)) > self._spare_bytes():
             return Wait.MEMORY
-        table = self._new_table(domain, root, prompt, need)
+        table = self._new_table(domain, root, prompt)
         self._adopt(table, match)
         self._kept.trim()
         return table
 
     def open_empty(self, owner: str, ids: Sequence[int]) -> BlockTable | Wait:
         """A table that finds nothing computed, for ``ids`` that come with their keys and values."""
-        need = self._bound.bytes_for(len(ids), self.memory)
-        if self._reserved + need > self.memory.budget:
+        if self.bytes_for(len(ids)) > self._spare_bytes():
             return Wait.MEMORY
         domain = self._limits.domain(owner)
-        return self._new_table(domain, self._roots.get(domain, PrefixNode()), ids, need)
+        return self._new_table(domain, self.prefixes.root(domain), tuple(ids))
 
-    def reach(self, table: BlockTable, length: int) -> None:
-        """Take the blocks that tokens up to ``length`` need."""
-        while len(table.blocks) * BLOCK < length:
-            self.reach_block(table)
+    def reserve(self, table: BlockTable, length: int) -> bool:
+        """Take the blocks that tokens up to ``length`` need, all or none; whether there was memory for them."""
+        missing = -(-length // BLOCK) - len(table.blocks)
+        if missing > 0 and missing * self._block_bytes > self._kept.available_bytes:
+            return False
+        for _ in range(missing):
+            self.take_block(table)
+        return True
 
-    def reach_block(self, table: BlockTable, *, with_sliding: bool = True) -> None:
-        """Take the next block, of the sliding layers too unless they are to have none there."""
-        table.blocks.append(self._kept.take(FULL))
-        table.sliding_blocks.append(self._kept.take(SLIDING) if with_sliding else -1)
+    def take_block(self, table: BlockTable, *, with_sliding: bool = True) -> None:
+        """Take the next block, of the sliding layers too unless they are to have none there. Raises OutOfBlocks."""
+        full = self._kept.take(FULL)
+        try:
+            sliding = self._kept.take(SLIDING) if with_sliding else -1
+        except OutOfBlocks:
+            self.memory.full.free(full)
+            raise
+        table.blocks.append(full)
+        table.sliding_blocks.append(sliding)
 
     def advance(self, table: BlockTable, ids: Sequence[int]) -> None:
         """``ids`` have been computed: whole blocks are shared from now on, the window moves."""
         table.ids.extend(ids)
-        while (len(table.nodes) + 1) * BLOCK <= table.length:
+        while (len(table.nodes) + 1) * BLOCK <= table.length and table.parent.linked:
             self._register(table)
-        self._slide(table)
+        self._free_behind_window(table)
         self._kept.trim()
 
-    def close(self, table: BlockTable, *, keep: bool) -> None:
+    def close(self, table: BlockTable, *, keep: bool, session: SessionKey | None = None) -> None:
         """The sequence has ended. What it computed is kept, or, where it is not to be trusted, dropped."""
-        if table not in self._open:
+        if table not in self.prefixes.open:
             return
-        self._open.discard(table)
-        self._reserved -= table.reserved
         self._kept.tick()
         if keep:
-            self._keep_tail(table)
-        self._release(table)
+            self._note_end(table, self._keep_tail(table), session)
+        nodes = self._release(table)
         if not keep:
-            for node in reversed(table.created):
-                self._kept.drop(node)
+            for node in table.created:
+                if node.linked:
+                    self._kept.drop(node)
+        for node in reversed(nodes):  # the last first, so that those before outlive them
+            self._kept.let_go(node)
         self._kept.trim()
-        if not (table.root.children or table.root.tails) and not any(
-            one.root is table.root for one in self._open
-        ):
-            self._roots.pop(table.domain, None)
+        self.prefixes.remove(table)
 
     def find(self, owner: str, ids: Sequence[int]) -> Match:
         """What is there of ``ids``, all of them included."""
-        root = self._roots.get(self._limits.domain(owner))
-        return Match() if root is None else self._match(root, ids, len(ids))
+        return self.prefixes.match(self.prefixes.root(self._limits.domain(owner)), ids, len(ids))
 
     def forget(self, owner: str, ids: Sequence[int]) -> None:
         """Drop what is kept of ``ids`` alone: what other sequences go on from stays."""
-        root = self._roots.get(self._limits.domain(owner))
-        if root is None:
-            return
-        path = root.path(ids, len(ids))
-        tail = (path[-1] if path else root).tails.get(tuple(ids[len(path) * BLOCK :]))
-        for node in (*([tail] if tail else ()), *reversed(path)):
-            if node.children or node.tails or not self._kept.is_unused(node):
-                break
-            self._kept.drop(node)
+        self.prefixes.forget(self._limits.domain(owner), ids)
 
-    def _new_table(self, domain: str, root: PrefixNode, prompt: Sequence[int], need: int) -> BlockTable:
-        table = BlockTable(
-            root=root,
-            domain=domain,
-            prompt=tuple(prompt),
-            reserved=need,
-            block_bytes=(self.memory.full.block_bytes, self.memory.sliding.block_bytes),
+    @property
+    def _block_bytes(self) -> int:
+        return self.memory.full.block_bytes + self.memory.sliding.block_bytes
+
+    def _spare_bytes(self) -> int:
+        """Memory for one sequence more: open ones come to have their prompts and a block beyond."""
+        missing = (-(-len(one.prompt) // BLOCK) + 1 - len(one.blocks) for one in self.prefixes.open)
+        promised = sum(self.bytes_for(max(0, blocks) * BLOCK) for blocks in missing)
+        return self._kept.available_bytes - promised
+
+    def _needed(self, match: Match, tokens: int) -> int:
+        """Memory that a prompt takes beyond what running sequences hold: new blocks, and kept ones."""
+        full, sliding = self.memory.full.block_bytes, self.memory.sliding.block_bytes
+        blocks = -(-(tokens + 1) // BLOCK)
+        held = sum(not self._kept.is_unused(node) for node in match.nodes)
+        window = min(self._bound.window_blocks, blocks)
+        shared = sum(
+            node.sliding != -1 and not self._kept.is_sliding_unused(node) for node in match.nodes[-window:]
         )
-        self._roots[domain] = root
-        self._open.add(table)
-        self._reserved += need
+        return (blocks - held) * full + max(0, window - shared) * sliding
+
+    def _new_table(self, domain: str, root: PrefixNode, prompt: Sequence[int]) -> BlockTable:
+        block_bytes = (self.memory.full.block_bytes, self.memory.sliding.block_bytes)
+        table = BlockTable(root=root, domain=domain, prompt=prompt, block_bytes=block_bytes)
+        self.prefixes.add(table)
         return table
-
-    def _match(self, root: PrefixNode, ids: Sequence[int], limit: int) -> Match:
-        path = root.path(ids, limit)
-        rest = ids[len(path) * BLOCK : min(limit, (len(path) + 1) * BLOCK)]
-        return best_match(path, tuple(rest), self._partials(root, path), self._bound.window)
-
-    def _partials(self, root: PrefixNode, path: Sequence[PrefixNode]) -> Iterator[Partial]:
-        node, depth = path[-1] if path else root, len(path)
-        for one in (*node.children.values(), *node.tails.values()):
-            yield Partial(one.ids, one.full, one.sliding)
-        for table in self._open:
-            if table.parent is node and len(table.nodes) == depth and table.length > depth * BLOCK:
-                own = tuple(table.ids[depth * BLOCK :])
-                yield Partial(own, table.blocks[depth], table.sliding_blocks[depth])
-
-    def _is_computed_by_another(self, root: PrefixNode, prompt: Sequence[int], there: int) -> bool:
-        prompt = tuple(prompt)
-        for table in self._open:
-            if table.root is root and table.length < len(table.prompt):
-                common = common_length(table.prompt, prompt, len(prompt) - 1)
-                if table.length < common and common - there >= BLOCK:
-                    return True
-        return False
 
     def _adopt(self, table: BlockTable, match: Match) -> None:
         """Start a table from what was found."""
@@ -179,8 +175,8 @@ class NativeCache:
         for index, node in enumerate(match.nodes):
             self._kept.use(node)
             table.blocks.append(node.full)
+            table.nodes.append(node)
             table.sliding_blocks.append(self._kept.use_sliding(node) if index >= oldest else -1)
-        table.nodes.extend(match.nodes)
         table.kept_from = min(oldest, len(match.nodes))
         copied = self._copy_block(table, match) if match.copied else 0
         table.ids.extend(table.prompt[: len(match.nodes) * BLOCK + copied])
@@ -191,7 +187,7 @@ class NativeCache:
         for sliding, block in pools:
             self.memory.pool(sliding).hold(block)  # lest it is evicted for its own copy
         try:
-            self.reach(table, len(match.nodes) * BLOCK + 1)
+            self.take_block(table)
         except OutOfBlocks:
             return 0
         else:
@@ -209,8 +205,7 @@ class NativeCache:
         node = table.parent.children.get(ids)
         if node is None:
             node = PrefixNode(parent=table.parent, ids=ids)
-            node.full = self.memory.full.hold(table.blocks[index])
-            self._lend_sliding(node, table.sliding_blocks[index])
+            self._kept.share(node, table.blocks[index], table.sliding_blocks[index])
             table.parent.add(node)
             table.created.append(node)
         else:
@@ -223,16 +218,12 @@ class NativeCache:
     def _merge_sliding(self, table: BlockTable, index: int, node: PrefixNode) -> None:
         own = table.sliding_blocks[index]
         if node.sliding == -1:
-            self._lend_sliding(node, own)
+            self._kept.share(node, -1, own)
         elif own != -1:
             table.sliding_blocks[index] = self._kept.use_sliding(node)
             self.memory.sliding.free(own)
 
-    def _lend_sliding(self, node: PrefixNode, block: int) -> None:
-        if block != -1:
-            node.sliding = self.memory.sliding.hold(block)
-
-    def _slide(self, table: BlockTable) -> None:
+    def _free_behind_window(self, table: BlockTable) -> None:
         """Let go of the sliding blocks that no later token sees."""
         oldest = max(0, table.length - self._bound.window + 1) // BLOCK
         for index in range(table.kept_from, min(oldest, len(table.sliding_blocks))):
@@ -244,28 +235,33 @@ class NativeCache:
         if block != -1:
             self._kept.let_go_sliding(table.nodes[index] if index < len(table.nodes) else None, block)
 
-    def _keep_tail(self, table: BlockTable) -> None:
-        """Keep the ids beyond the last whole block."""
+    def _keep_tail(self, table: BlockTable) -> PrefixNode:
+        """Keep the ids beyond the last whole block; the node that the sequence ends at."""
         depth = len(table.nodes)
         ids = tuple(table.ids[depth * BLOCK :])
-        if not ids or table.sliding_blocks[depth] == -1 or not (table.parent.linked or not depth):
-            return
+        if not ids or not table.parent.linked or table.sliding_blocks[depth] == -1:
+            return table.parent
         tail = table.parent.tails.get(ids)
         if tail is None:
             tail = PrefixNode(parent=table.parent, ids=ids)
-            tail.full = self.memory.full.hold(table.blocks[depth])
-            tail.sliding = self.memory.sliding.hold(table.sliding_blocks[depth])
+            self._kept.share(tail, table.blocks[depth], table.sliding_blocks[depth])
             table.parent.add(tail)
-            self._kept.add(tail)
+            table.created.append(tail)
+            self._kept.keep(tail)
         else:
             self._kept.touch(tail)
+        return tail
 
-    def _release(self, table: BlockTable) -> None:
-        """Give back all blocks, the last first, so that those before outlive them."""
+    def _note_end(self, table: BlockTable, end: PrefixNode, session: SessionKey | None) -> None:
+        if session is not None and end.linked and end is not table.root:
+            self._kept.sessions.note(session, end, table.created)
+
+    def _release(self, table: BlockTable) -> list[PrefixNode]:
+        """Give back all blocks but those of the nodes, which are returned."""
         for index in range(table.kept_from, len(table.sliding_blocks)):
             self._release_sliding(table, index)
         for block in table.blocks[len(table.nodes) :]:
             self.memory.full.free(block)
-        for node in reversed(table.nodes):
-            self._kept.let_go(node)
-        table.blocks, table.sliding_blocks, table.nodes = [], [], []
+        nodes, table.nodes = table.nodes, []
+        table.blocks, table.sliding_blocks = [], []
+        return nodes

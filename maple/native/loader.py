@@ -24,7 +24,7 @@ from maple.native.weights import NativeSource, NativeWeights, NotForKernels, loa
 
 __all__ = ["KernelOptions", "kv_dtype", "native_loader"]
 
-PREFILL = PrefillLimits(chunk=512, budget=512)
+PREFILL = PrefillLimits(chunk=64, budget=512)
 """Each expert's rows are read once a chunk: a short one wastes them, a long one lets running streams wait."""
 
 _MOST_BLOCKS = 1 << 24
@@ -113,20 +113,26 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
 
 
 def _runner(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeRunner, int]:
-    """The runner with its KV blocks, and the longest sequence that fits; ModelFailed where none does."""
-    trained, budget = loaded.config.max_position_embeddings, kv_budget(kernels.kv_cache_mb, available_bytes())
+    """The runner with its KV blocks, and the longest sequence that fits; ModelFailed where no window does."""
+    trained = loaded.config.max_position_embeddings
+    budget = kv_budget(
+        kernels.kv_cache_mb, available_bytes(), mapped=loaded.layout.nbytes if loaded.packed else 0
+    )
     with _model(loaded, kernels, (0, 0)) as probe:
         bytes_each = (probe.kv_block_bytes(sliding=False), probe.kv_block_bytes(sliding=True))
     model = _model(loaded, kernels, [min(budget // max(1, size), _MOST_BLOCKS) for size in bytes_each])
     runner = NativeRunner(
         model,
-        SequenceBound(window=loaded.shape.window, chunk=PREFILL.chunk),
+        SequenceBound(window=loaded.shape.window, step=PREFILL.budget),
         budget=budget,
         limits=CacheLimits(prefix_bytes=kernels.prefix_cache_mb << 20, shared=kernels.shared_prefix_cache),
     )
-    longest = min(runner.longest, trained)
-    if longest == 0:
-        raise ModelFailed("the KV cache has no room for a single sequence: raise MAPLE_KV_CACHE_MB")
+    longest, window = min(runner.longest, trained), min(loaded.shape.window, trained)
+    if longest < window:
+        least = (runner.bytes_for(window) >> 20) + 1
+        raise ModelFailed(
+            f"MAPLE_KV_CACHE_MB: {budget >> 20} MiB hold {longest} tokens, one window has {window}: {least} at least"
+        )
     if longest < trained:
         log.warning("engine.context_cut", tokens=longest, trained=trained)
     return runner, longest

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from maple.engine.kv.block_table import BlockTable, SequenceBound
-from maple.engine.kv.blocks import BlockMemory, BlockPool
+from maple.engine.kv.blocks import BlockMemory, BlockPool, OutOfBlocks
 from maple.engine.kv.cache import CacheHandle, CacheLimits, KvSnapshot, Wait
+from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.runner import SequenceSlice
 from maple.native.kv import NativeCache
 from maple.native.model import KV_BLOCK_TOKENS, NativeModel, StepSlice
@@ -56,10 +57,9 @@ class NativeRunner:
         """The longest sequence that fits into the memory, alone, in tokens."""
         return self._cache.longest
 
-    @property
-    def open_sequences(self) -> int:
-        """Sequences that were opened and not closed."""
-        return self._cache.open_tables
+    def bytes_for(self, tokens: int) -> int:
+        """The most memory that a sequence of so many tokens takes."""
+        return self._cache.bytes_for(tokens)
 
     @property
     def kv_bytes(self) -> int:
@@ -95,9 +95,15 @@ class NativeRunner:
             self._run(slices, group, rows)
         return rows
 
-    def close(self, cache: CacheHandle[BlockTable], *, keep: bool = True) -> None:
+    def reserve(self, cache: CacheHandle[BlockTable], length: int) -> bool:
+        """Take the blocks for so many tokens; whether there is memory for them."""
+        return self._cache.reserve(cache.store, length)
+
+    def close(
+        self, cache: CacheHandle[BlockTable], *, keep: bool = True, session: SessionKey | None = None
+    ) -> None:
         """Give the blocks back, or keep them for reuse within the limits."""
-        self._cache.close(cache.store, keep=keep)
+        self._cache.close(cache.store, keep=keep, session=session)
 
     def resident(self, owner: str, ids: Sequence[int]) -> int:
         """How many of the first ids are there to go on from."""
@@ -107,6 +113,19 @@ class NativeRunner:
         """Drop what is kept of these ids and of no others."""
         self._cache.forget(owner, ids)
 
+    @property
+    def sessions(self) -> int:
+        """Sessions of which something is kept."""
+        return self._cache.sessions
+
+    def session_ids(self, session: SessionKey) -> Sequence[int]:
+        """The session's ids, as far as they are kept."""
+        return self._cache.prefixes.session_ids(session)
+
+    def forget_session(self, session: SessionKey, running: Sequence[CacheHandle[BlockTable]] = ()) -> bool:
+        """Drop what the session alone has; ``running`` are its own sequences."""
+        return self._cache.prefixes.forget_session(session, [one.store for one in running])
+
     def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
         """A copy of what is there of the ids; None where nothing is."""
         match = self._cache.find(owner, ids)
@@ -115,9 +134,9 @@ class NativeRunner:
         arrays = copied_out(self._model, match)
         return KvSnapshot(ids=tuple(ids[: match.length]), kv_format=self.kv_format, arrays=arrays)
 
-    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
+    def restore(self, owner: str, snapshot: KvSnapshot, session: SessionKey | None = None) -> int | Wait:
         """Keep a snapshot's blocks for reuse: how many of its ids are resident now. Raises SnapshotUnfit."""
-        return copied_in(self._model, self._cache, owner, snapshot)
+        return copied_in(self._model, self._cache, owner, snapshot, session)
 
     def shut(self) -> None:
         """Stop the kernels' threads and free the KV cache; no step may follow."""
@@ -151,7 +170,8 @@ class NativeRunner:
 
     def _prepare(self, one: SequenceSlice) -> StepSlice:
         table: BlockTable = one.cache.store
-        self._cache.reach(table, one.start + len(one.ids))
+        if not self._cache.reserve(table, one.start + len(one.ids)):
+            raise OutOfBlocks("a slice was run that was not reserved")
         return StepSlice(
             tokens=one.ids,
             start=one.start,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maple.engine.kv.cache import KvSnapshot, SnapshotUnfit, Wait
-from maple.engine.kv.prefix_tree import BLOCK, Match
+from maple.engine.kv.prefix_tree import BLOCK, Match, SessionKey
 from maple.native.kv import NativeCache
 from maple.native.model import NativeModel
 
@@ -32,8 +32,10 @@ def copied_out(model: NativeModel, match: Match) -> dict[str, npt.NDArray[np.gen
     }
 
 
-def copied_in(model: NativeModel, cache: NativeCache, owner: str, snapshot: KvSnapshot) -> int | Wait:
-    """Put a snapshot's blocks into the tree: how many of its ids are resident then.
+def copied_in(
+    model: NativeModel, cache: NativeCache, owner: str, snapshot: KvSnapshot, session: SessionKey | None
+) -> int | Wait:
+    """Put a snapshot's blocks into the tree, as the session's: how many of its ids are resident then.
 
     MEMORY where running sequences leave no room. Raises SnapshotUnfit where it is not of this model's shape.
     """
@@ -44,13 +46,13 @@ def copied_in(model: NativeModel, cache: NativeCache, owner: str, snapshot: KvSn
         return table
     try:
         for index in range(full.shape[0]):
-            cache.reach_block(table, with_sliding=index in sliding)
+            cache.take_block(table, with_sliding=index in sliding)
             model.kv_block(table.blocks[index], sliding=False)[:] = full[index]
             if index in sliding:
                 model.kv_block(table.sliding_blocks[index], sliding=True)[:] = sliding[index]
             cache.advance(table, ids[index * BLOCK : (index + 1) * BLOCK])
     finally:
-        cache.close(table, keep=True)
+        cache.close(table, keep=True, session=session)
     return cache.find(owner, ids).length
 
 

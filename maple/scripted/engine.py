@@ -161,6 +161,7 @@ class ScriptedEngine:
             raise RuntimeError("a job without a recording was queued")
         task = asyncio.get_running_loop().create_task(self._play(ticket, recording))
         self._tasks[ticket] = task
+        self._admission.opened(ticket)
         task.add_done_callback(lambda task: self._ended(ticket, task))
 
     def _abort(self, ticket: JobTicket) -> None:

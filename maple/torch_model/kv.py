@@ -10,7 +10,7 @@ import torch
 
 from maple.engine.api import PromptTooLong
 from maple.engine.kv.cache import CacheLimits, Wait
-from maple.engine.kv.prefix_tree import BLOCK, common_length
+from maple.engine.kv.prefix_tree import BLOCK, SessionKey, common_length
 from maple.torch_model.kv_layers import KVCache
 
 __all__ = ["TorchCache", "TorchSequence"]
@@ -27,6 +27,7 @@ class TorchSequence:
     prompt: Sequence[int]
     cache: KVCache
     reserved: int = 0
+    session: SessionKey | None = None
     ids: list[int] = attrs.Factory(list)
     broken: bool = False
 
@@ -58,6 +59,7 @@ class TorchCache:
         self._limits = limits
         self._open: set[TorchSequence] = set()
         self._kept: OrderedDict[TorchSequence, None] = OrderedDict()
+        self._sessions: dict[SessionKey, TorchSequence] = {}
 
     @property
     def longest(self) -> int:
@@ -90,24 +92,38 @@ class TorchCache:
         self._open.add(sequence)
         return sequence
 
-    def close(self, sequence: TorchSequence, *, keep: bool) -> None:
+    @property
+    def sessions(self) -> int:
+        """Sessions of which something is kept."""
+        return len(self._sessions)
+
+    def session_ids(self, session: SessionKey) -> Sequence[int]:
+        """The session's ids, as far as they are kept."""
+        kept = self._sessions.get(session)
+        return kept.ids if kept is not None else ()
+
+    def close(self, sequence: TorchSequence, *, keep: bool, session: SessionKey | None = None) -> None:
         """The sequence has ended; once is enough, twice is harmless."""
         if sequence not in self._open:
             return
         self._open.discard(sequence)
         if keep and not sequence.broken and sequence.length:
-            self.keep(sequence)
+            self.keep(sequence, session)
 
-    def keep(self, sequence: TorchSequence) -> None:
-        """Keep a sequence for reuse, in place of shorter ones that it continues."""
+    def keep(self, sequence: TorchSequence, session: SessionKey | None) -> None:
+        """Keep a sequence for reuse, in place of shorter ones that it continues and that no other session has."""
+        sequence.session = session
+        if session is not None:
+            self._sessions[session] = sequence
         covered = [
             one
             for one in self._kept
             if one.domain == sequence.domain
+            and one.session in (None, session)
             and common_length(one.ids, sequence.ids, len(one.ids)) == len(one.ids)
         ]
         for one in covered:
-            del self._kept[one]
+            self._drop(one)
         self._kept[sequence] = None
         self._make_room(min(self._limits.prefix_bytes, self.budget - self._reserved))
 
@@ -115,11 +131,17 @@ class TorchCache:
         """The sequence that shares most with ``ids``, and how many."""
         return self._find(self._limits.domain(owner), tuple(ids), len(ids))
 
-    def forget(self, owner: str, ids: Sequence[int]) -> None:
-        """Drop the kept sequences that are all in ``ids``."""
-        domain, ids = self._limits.domain(owner), list(ids)
-        for one in [one for one in self._kept if one.domain == domain and one.ids == ids[: len(one.ids)]]:
-            del self._kept[one]
+    def forget_session(self, session: SessionKey) -> bool:
+        """Drop what is kept of the session; whether there was any."""
+        kept = [one for one in self._kept if one.session == session]
+        for one in kept:
+            self._drop(one)
+        return bool(kept)
+
+    def _drop(self, sequence: TorchSequence) -> None:
+        del self._kept[sequence]
+        if sequence.session is not None and self._sessions.get(sequence.session) is sequence:
+            del self._sessions[sequence.session]
 
     @property
     def _reserved(self) -> int:
@@ -137,7 +159,7 @@ class TorchCache:
         if source is None:
             cache = self._make()
         elif source in self._kept and source.length == length:
-            del self._kept[source]
+            self._drop(source)
             cache = source.cache
         else:
             cache = copied(source.cache, length, self._make)
@@ -170,7 +192,7 @@ class TorchCache:
         for one in _but(self._kept, spare):
             if kept <= limit:
                 return
-            del self._kept[one]
+            self._drop(one)
             kept -= one.nbytes
             self.evictions += 1
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from maple.engine.kv.cache import CacheHandle, CacheLimits, KvSnapshot, SnapshotUnfit, Wait
+from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.runner import SequenceSlice
 from maple.torch_model.kv import TorchCache, TorchSequence, fill_layer
 from maple.torch_model.kv_layers import KVCache, new_cache
@@ -92,17 +93,32 @@ class TorchRunner:
         with torch.inference_mode():
             return [self._run(one) for one in slices]
 
-    def close(self, cache: CacheHandle[TorchSequence], *, keep: bool = True) -> None:
+    def reserve(self, cache: CacheHandle[TorchSequence], length: int) -> bool:
+        """A sequence has had all that it may need since it was opened."""
+        return True
+
+    def close(
+        self, cache: CacheHandle[TorchSequence], *, keep: bool = True, session: SessionKey | None = None
+    ) -> None:
         """Free the cache, or keep it for reuse within the limits."""
-        self._cache.close(cache.store, keep=keep)
+        self._cache.close(cache.store, keep=keep, session=session)
 
     def resident(self, owner: str, ids: Sequence[int]) -> int:
         """How many of the first ids are there to go on from."""
         return self._cache.find(owner, ids)[1]
 
-    def forget(self, owner: str, ids: Sequence[int]) -> None:
-        """Drop what is kept of these ids."""
-        self._cache.forget(owner, ids)
+    @property
+    def sessions(self) -> int:
+        """Sessions of which something is kept."""
+        return self._cache.sessions
+
+    def session_ids(self, session: SessionKey) -> Sequence[int]:
+        """The session's ids, as far as they are kept."""
+        return self._cache.session_ids(session)
+
+    def forget_session(self, session: SessionKey, running: Sequence[CacheHandle[TorchSequence]] = ()) -> bool:
+        """Drop what is kept of the session; running sequences share nothing with it."""
+        return self._cache.forget_session(session)
 
     def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
         """A copy of what is there of the ids; None where nothing is."""
@@ -116,7 +132,7 @@ class TorchRunner:
                 arrays[f"{name}.{number}"] = part[0, :, :kept].contiguous().cpu().view(torch.uint8).numpy()
         return KvSnapshot(ids=tuple(ids[:length]), kv_format=self.kv_format, arrays=arrays)
 
-    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
+    def restore(self, owner: str, snapshot: KvSnapshot, session: SessionKey | None = None) -> int | Wait:
         """Keep a snapshot's keys and values for reuse: how many ids are resident. Raises SnapshotUnfit."""
         if any(not 0 <= token < self._vocabulary for token in snapshot.ids):
             raise SnapshotUnfit("an id lies outside the vocabulary")
@@ -129,7 +145,7 @@ class TorchRunner:
             for number, layer in enumerate(sequence.cache.layers):
                 keys, values = (self._tensor(snapshot, f"{name}.{number}") for name in ("keys", "values"))
                 fill_layer(layer, keys, values, len(snapshot.ids) - keys.shape[-2])
-        self._cache.keep(sequence)
+        self._cache.keep(sequence, session)
         return self.resident(owner, snapshot.ids)
 
     def _tensor(self, snapshot: KvSnapshot, name: str) -> torch.Tensor:

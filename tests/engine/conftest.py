@@ -17,6 +17,7 @@ from maple_testing.engine import greedy_job
 from maple.engine.api import Job, Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
+from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.runner import LoadedEngine, SequenceSlice
 
 EOS = 2
@@ -75,19 +76,29 @@ class ToyRunner:
         self.steps.append([(one.start, len(one.ids)) for one in slices])
         return [self._run(one) for one in slices]
 
-    def close(self, cache: CacheHandle[Any], *, keep: bool = True) -> None:
+    @property
+    def sessions(self) -> int:
+        return 0
+
+    def reserve(self, cache: CacheHandle[Any], length: int) -> bool:
+        return True
+
+    def close(self, cache: CacheHandle[Any], *, keep: bool = True, session: SessionKey | None = None) -> None:
         self.opened.remove(cache)
 
     def resident(self, owner: str, ids: Sequence[int]) -> int:
         return 0
 
-    def forget(self, owner: str, ids: Sequence[int]) -> None:
-        """It keeps nothing."""
+    def session_ids(self, session: SessionKey) -> Sequence[int]:
+        return ()
+
+    def forget_session(self, session: SessionKey, running: Sequence[CacheHandle[Any]] = ()) -> bool:
+        return False
 
     def snapshot(self, owner: str, ids: Sequence[int]) -> KvSnapshot | None:
         return None
 
-    def restore(self, owner: str, snapshot: KvSnapshot) -> int | Wait:
+    def restore(self, owner: str, snapshot: KvSnapshot, session: SessionKey | None = None) -> int | Wait:
         return Wait.MEMORY
 
     def _run(self, one: SequenceSlice) -> npt.NDArray[np.float32] | None:

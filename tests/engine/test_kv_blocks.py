@@ -59,7 +59,7 @@ def test_memory_never_passes_the_budget() -> None:
 @pytest.mark.parametrize("budget", [0, 39, 40, 399, 400, 520, 1000, 1700])
 def test_the_longest_sequence_is_the_longest_that_fits(budget: int) -> None:
     """Its memory is within the budget, and that of one block more is not."""
-    bound, both = SequenceBound(window=512, chunk=64), memory(budget)
+    bound, both = SequenceBound(window=512, step=64), memory(budget)
     longest = bound.longest(both)
     assert bound.bytes_for(longest, both) <= budget
     assert bound.bytes_for(longest + 1, both) > budget

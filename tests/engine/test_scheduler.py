@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maple.engine.api import Finish, GenerationFailed, Job, Piece, Sampling
+from maple.engine.prefill import PrefillShares, Prompt
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import PrefillLimits
 from maple.engine.scheduler import Scheduler
 
 EOS = 2
+CASES = int(os.environ.get("STRESS_CASES", "60"))
 Outcome = tuple[str, tuple[int, ...], str, int]
 
 
@@ -136,14 +139,59 @@ def test_prompts_run_in_fixed_chunks_within_the_budget(
     assert sum(size for _, size in itertools.chain(*run.runner.steps)) == sum(lengths)
 
 
-def test_prompts_are_run_first_in_first_out(run: Any, make_job: Any) -> None:
-    """With a budget of one chunk the second prompt starts when the first is done."""
+def test_short_prompts_pass_long_ones_which_keep_a_third(run: Any, make_job: Any) -> None:
+    """Two steps in three are the short prompts', however many come; a long one is never starved."""
     running = run(limits=PrefillLimits(chunk=4, budget=4))
-    running.add(0, make_job(range(10), max_tokens=1))
-    running.add(1, make_job(range(6), max_tokens=1))
+    running.add(0, make_job([9] * 40, max_tokens=1))
+    running.step()
+    for key in range(1, 7):
+        running.add(key, make_job([key] * 6, max_tokens=1))
     running.finish()
-    assert running.runner.steps == [[(0, 4)], [(4, 4)], [(8, 2)], [(0, 4)], [(4, 2)]]
-    assert running.ended == [0, 1]
+    assert running.ended == [1, 2, 3, 4, 5, 6, 0]
+    starts = [[(0, 4)], [(0, 4)], [(4, 2)], [(4, 4)], [(0, 4)], [(4, 2)], [(8, 4)]]
+    assert running.runner.steps[: len(starts)] == starts
+
+
+def test_equal_prompts_are_run_first_in_first_out(run: Any, make_job: Any) -> None:
+    """Prompts of one length are answered in the order in which they came."""
+    running = run(limits=PrefillLimits(chunk=4, budget=16))
+    for key in range(9):
+        running.add(key, make_job([key] * 200, max_tokens=1))
+    running.finish()
+    assert running.ended == list(range(9))
+
+
+@settings(deadline=None, max_examples=CASES)
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(0, 30)), min_size=2, max_size=8),
+    st.sampled_from([PrefillLimits(chunk=4, budget=32), PrefillLimits(chunk=8, budget=8)]),
+)
+def test_the_longest_prompt_is_never_below_a_third(
+    arrivals: list[tuple[int, int]], limits: PrefillLimits
+) -> None:
+    """Whatever arrives when: for as long as a prompt is the longest it gets a third, but for a chunk's rounding, and
+    no step leaves budget while there is something to compute.
+    """
+    shares, waiting, longest, steps, given_ = PrefillShares(limits), dict[int, Prompt](), -1, 0, 0
+    for now in itertools.count():
+        waiting |= {key: Prompt(0, size) for key, (size, arrival) in enumerate(arrivals) if arrival == now}
+        if now > 30 and not waiting:
+            break
+        before, longest = (
+            longest,
+            max(waiting, key=lambda key: waiting[key].left // limits.budget, default=-1),
+        )
+        sizes = dict(zip(waiting, shares.of(list(waiting.values())), strict=True))
+        left = sum(one.left for one in waiting.values())
+        assert min(limits.budget, left) - limits.chunk < sum(sizes.values()) + (not left) <= limits.budget + 1
+        steps, given_ = (
+            (0, 0) if longest != before or len(waiting) < 2 else (steps + 1, given_ + sizes[longest])
+        )
+        waiting = {key: Prompt(one.start + sizes[key], one.left - sizes[key]) for key, one in waiting.items()}
+        assert all(one.start % limits.chunk == 0 or not one.left for one in waiting.values())
+        if longest in waiting and waiting[longest].left:
+            assert given_ > steps * limits.budget / 3 - limits.chunk
+        waiting = {key: one for key, one in waiting.items() if one.left}
 
 
 def test_everybody_decodes_while_a_prompt_joins(run: Any, make_job: Any) -> None:

@@ -14,15 +14,15 @@ __all__ = ["BlockTable", "SequenceBound"]
 
 @attrs.frozen(kw_only=True)
 class SequenceBound:
-    """What a sequence may come to hold. ``window`` in tokens; a step adds at most ``chunk`` tokens to it."""
+    """What a sequence may come to hold. ``window`` in tokens; a step adds at most ``step`` tokens to it."""
 
     window: int
-    chunk: int
+    step: int
 
     @property
     def window_blocks(self) -> int:
         """Most sliding blocks that are needed at once."""
-        return -(-(self.window + self.chunk) // BLOCK) + 1
+        return -(-(self.window + self.step) // BLOCK) + 1
 
     def bytes_for(self, tokens: int, memory: BlockMemory) -> int:
         """Most memory of a sequence of so many tokens."""
@@ -51,7 +51,6 @@ class BlockTable:
     root: PrefixNode
     domain: str
     prompt: Sequence[int]
-    reserved: int
     block_bytes: tuple[int, int]
     ids: list[int] = attrs.Factory(list)
     nodes: list[PrefixNode] = attrs.Factory(list)

@@ -6,15 +6,21 @@ from collections.abc import Callable
 
 import attrs
 
-__all__ = ["BlockMemory", "BlockPool", "OutOfBlocks"]
+__all__ = ["BlockMemory", "BlockPool", "OutOfBlocks", "StaleBlock"]
 
 
 class OutOfBlocks(RuntimeError):
     """There is no memory for another block: more was admitted than fits."""
 
 
+class StaleBlock(RuntimeError):
+    """A block was given to somebody else since it was noted: its content is not what was meant."""
+
+
 class BlockPool:
     """The blocks of one pool of the kernels, each with the number of its holders.
+
+    A block's generation tells its taking from earlier ones; whoever notes a block notes it too.
 
     A freed block stays warm, its pages in memory, until it is taken again or `cool` gives them up. Warm blocks
     are handed out first, so the memory of blocks that were never needed is never touched.
@@ -24,6 +30,8 @@ class BlockPool:
         self.size = blocks
         self.block_bytes = block_bytes
         self._holders: dict[int, int] = {}
+        self._generations: dict[int, int] = {}
+        self._takings = 0
         self._warm: list[int] = []
         self._cold: list[int] = []
         self._fresh = 0
@@ -58,10 +66,18 @@ class BlockPool:
         else:
             raise OutOfBlocks(f"all {self.size} KV blocks are taken")
         self._holders[block] = 1
+        self._takings += 1
+        self._generations[block] = self._takings
         return block
 
-    def hold(self, block: int) -> int:
-        """One holder more; returns the block."""
+    def generation(self, block: int) -> int:
+        """Which taking of the block this is."""
+        return self._generations[block]
+
+    def hold(self, block: int, generation: int | None = None) -> int:
+        """One holder more; returns the block. Raises StaleBlock where it is not of that generation."""
+        if generation not in (None, self._generations[block]) or block not in self._holders:
+            raise StaleBlock(f"block {block} has been taken anew")
         self._holders[block] += 1
         return block
 

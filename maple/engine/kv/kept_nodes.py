@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from maple.engine.kv.blocks import BlockMemory
 from maple.engine.kv.prefix_tree import PrefixNode
+from maple.engine.kv.session_ends import SessionEnds
 
 __all__ = ["KeptNodes"]
 
@@ -13,18 +14,24 @@ __all__ = ["KeptNodes"]
 class KeptNodes:
     """The tree's own blocks in the order in which they are given up: the longest unused first, of a path its end.
 
-    An unused node is held by the tree alone. A loose one is in use, but for its sliding block, which has left
-    every window. ``limit`` is the most bytes that both may come to.
+    An unused node is held by the tree alone. One behind the window is in use, but for its sliding block, which
+    has left every sequence's window. ``limit`` is the most bytes that both may come to.
     """
 
     def __init__(self, memory: BlockMemory, limit: int) -> None:
         self.evictions = 0
         self.nbytes = 0
+        self.sessions = SessionEnds()
         self._memory = memory
         self._limit = limit
         self._clock = 0
         self._unused: OrderedDict[PrefixNode, None] = OrderedDict()
-        self._loose: OrderedDict[PrefixNode, None] = OrderedDict()
+        self._behind_window: OrderedDict[PrefixNode, None] = OrderedDict()
+
+    @property
+    def available_bytes(self) -> int:
+        """Memory that sequences can be given: what is free, and what is kept."""
+        return self._memory.budget - self._memory.taken_bytes + self.nbytes
 
     def tick(self) -> None:
         """Whatever becomes unused from here on was in use later than all before."""
@@ -34,28 +41,33 @@ class KeptNodes:
         """Whether the tree alone holds the node."""
         return node in self._unused
 
+    def is_sliding_unused(self, node: PrefixNode) -> bool:
+        """Whether the tree alone holds the node's sliding block."""
+        return node.sliding != -1 and (node in self._unused or node in self._behind_window)
+
     def use(self, node: PrefixNode) -> None:
-        """A sequence holds the node from now on, but not yet its sliding block."""
+        """A sequence holds the node from now on, but not yet its sliding block. Raises StaleBlock."""
+        self._memory.full.hold(node.full, node.full_generation)
         if node in self._unused:
             del self._unused[node]
             self.nbytes -= self._node_bytes(node)
             node.used = self._clock
             if node.sliding != -1:
-                self._note_loose(node)
-        self._memory.full.hold(node.full)
+                self._note_behind_window(node)
 
     def use_sliding(self, node: PrefixNode) -> int:
-        """A sequence holds the node's sliding block from now on: the block."""
-        if node in self._loose:
-            self._forget_loose(node)
-        return self._memory.sliding.hold(node.sliding)
+        """A sequence holds the node's sliding block from now on: the block. Raises StaleBlock."""
+        self._memory.sliding.hold(node.sliding, node.sliding_generation)
+        if node in self._behind_window:
+            self._forget_behind_window(node)
+        return node.sliding
 
     def let_go(self, node: PrefixNode) -> None:
         """A sequence holds the node no more, nor its sliding block."""
         if self._memory.full.free(node.full) > 1 or not node.linked:
             return
-        if node in self._loose:
-            self._forget_loose(node)
+        if node in self._behind_window:
+            self._forget_behind_window(node)
         self._note_unused(node)
 
     def let_go_sliding(self, node: PrefixNode | None, block: int) -> None:
@@ -63,9 +75,18 @@ class KeptNodes:
         left = self._memory.sliding.free(block)
         if left == 1 and node is not None and node.sliding == block and node.linked:
             node.used = self._clock
-            self._note_loose(node)
+            self._note_behind_window(node)
 
-    def add(self, node: PrefixNode) -> None:
+    def share(self, node: PrefixNode, full: int, sliding: int) -> None:
+        """The tree holds these blocks of a sequence, too, as the node's; -1 for none."""
+        if full != -1:
+            node.full = self._memory.full.hold(full)
+            node.full_generation = self._memory.full.generation(full)
+        if sliding != -1:
+            node.sliding = self._memory.sliding.hold(sliding)
+            node.sliding_generation = self._memory.sliding.generation(sliding)
+
+    def keep(self, node: PrefixNode) -> None:
         """The tree holds a node that no sequence does."""
         self._note_unused(node)
 
@@ -89,32 +110,31 @@ class KeptNodes:
 
     def drop(self, node: PrefixNode) -> None:
         """Take a node and all below it out of the tree; who uses their blocks may go on."""
-        for one in (*node.below(), node):
-            if not one.linked:
-                continue
-            one.linked = False
+        nodes = node.unlink()
+        for one in nodes:
             if one in self._unused:
                 del self._unused[one]
                 self.nbytes -= self._node_bytes(one)
-            if one in self._loose:
+            if one in self._behind_window:
                 self._drop_sliding(one)
             self._memory.full.free(one.full)
             if one.sliding != -1:
                 self._memory.sliding.free(one.sliding)
-        node.unlink()
+                one.sliding = -1
+        self.sessions.dropped(nodes)
 
     def _evict(self) -> bool:
         """Give up what was not used for longest; False where nothing is kept."""
-        unused, loose = next(iter(self._unused), None), next(iter(self._loose), None)
-        if loose is not None and (unused is None or loose.used <= unused.used):
-            self._drop_sliding(loose)
+        unused, behind = next(iter(self._unused), None), next(iter(self._behind_window), None)
+        if behind is not None and (unused is None or behind.used <= unused.used):
+            self._drop_sliding(behind)
         elif unused is not None:
             self.evictions += 1
             self.drop(unused)
-        return not (loose is None and unused is None)
+        return not (behind is None and unused is None)
 
     def _drop_sliding(self, node: PrefixNode) -> None:
-        self._forget_loose(node)
+        self._forget_behind_window(node)
         self._memory.sliding.free(node.sliding)
         node.sliding = -1
 
@@ -123,12 +143,12 @@ class KeptNodes:
         self._unused[node] = None
         self.nbytes += self._node_bytes(node)
 
-    def _note_loose(self, node: PrefixNode) -> None:
-        self._loose[node] = None
+    def _note_behind_window(self, node: PrefixNode) -> None:
+        self._behind_window[node] = None
         self.nbytes += self._memory.sliding.block_bytes
 
-    def _forget_loose(self, node: PrefixNode) -> None:
-        del self._loose[node]
+    def _forget_behind_window(self, node: PrefixNode) -> None:
+        del self._behind_window[node]
         self.nbytes -= self._memory.sliding.block_bytes
 
     def _node_bytes(self, node: PrefixNode) -> int:

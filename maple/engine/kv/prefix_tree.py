@@ -9,9 +9,21 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-__all__ = ["BLOCK", "Match", "Partial", "PrefixNode", "best_match", "common_length"]
+__all__ = [
+    "BLOCK",
+    "KeptSession",
+    "Match",
+    "Partial",
+    "PrefixNode",
+    "SessionKey",
+    "best_match",
+    "common_length",
+]
 
 BLOCK = 64
+
+SessionKey = tuple[str, str]
+"""Owner and session id."""
 
 
 def common_length(first: Sequence[int], second: Sequence[int], limit: int) -> int:
@@ -33,17 +45,23 @@ def common_length(first: Sequence[int], second: Sequence[int], limit: int) -> in
 class PrefixNode:
     """A block of ids behind its parent's. ``sliding`` is -1 once the sliding layers' block was given up.
 
-    ``used`` is a clock's reading of when a sequence last ended that held it; a node is no longer ``linked`` once
-    it was taken out of the tree. A root has no ids and no blocks; a tail has fewer ids than a block, and no
-    children.
+    The generations are those of the blocks when they were noted. ``used`` is a clock's reading of when a sequence
+    last ended that held it; a node is no longer ``linked`` once it was taken out of the tree, and has no children
+    then. ``maker`` is the session whose sequence made it; ``ending`` are those that end here, ``ends`` counts them
+    here and below. A root has no ids and no blocks; a tail has fewer ids than a block, and no children.
     """
 
     parent: PrefixNode | None = None
     ids: tuple[int, ...] = ()
     full: int = -1
     sliding: int = -1
+    full_generation: int = 0
+    sliding_generation: int = 0
     used: int = 0
     linked: bool = True
+    maker: KeptSession | None = None
+    ending: set[KeptSession] = attrs.Factory(set)
+    ends: int = 0
     children: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
     tails: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
 
@@ -56,12 +74,17 @@ class PrefixNode:
         """Make ``node`` a child or a tail, by its number of ids."""
         (self.tails if node.is_tail else self.children)[node.ids] = node
 
-    def unlink(self) -> None:
-        """Leave the tree."""
+    def unlink(self) -> list[PrefixNode]:
+        """Take this node and all below it out of the tree: all of them, each before its children."""
         if self.parent is not None:
             siblings = self.parent.tails if self.is_tail else self.parent.children
             if siblings.get(self.ids) is self:
                 del siblings[self.ids]
+        taken = [self]
+        for node in taken:  # grows as it goes: a path may be longer than Python's stack
+            taken.extend((*node.children.values(), *node.tails.values()))
+            node.children, node.tails, node.linked = {}, {}, False
+        return taken
 
     def path(self, ids: Sequence[int], limit: int) -> list[PrefixNode]:
         """The nodes below this root that hold the first ids, whole blocks within ``limit`` ids only."""
@@ -74,11 +97,21 @@ class PrefixNode:
             node = child
         return found
 
-    def below(self) -> Iterator[PrefixNode]:
-        """All nodes and tails under this one, deepest first."""
-        for child in (*self.children.values(), *self.tails.values()):
-            yield from child.below()
-            yield child
+    def ancestors(self) -> Iterator[PrefixNode]:
+        """The node and those before it, but for the root."""
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+
+@attrs.define(eq=False)
+class KeptSession:
+    """One session: live while it has an ``end``; ``made`` are the nodes that its sequences added."""
+
+    key: SessionKey
+    end: PrefixNode | None = None
+    made: set[PrefixNode] = attrs.Factory(set)
 
 
 @attrs.frozen(kw_only=True)
