@@ -83,7 +83,7 @@ class ParserPair:
 
 
 class Turns:
-    """Opens turns. One per server; ``prompts`` is set once the tokenizer is loaded."""
+    """Opens turns. One per server; `prompts` is set once the tokenizer is loaded."""
 
     def __init__(self, engine: Engine, parsers: ParserPair, defaults: TurnDefaults) -> None:
         self.engine = engine
@@ -103,7 +103,7 @@ class Turns:
 
     @property
     def error(self) -> str | None:
-        """One line, once ``status`` is "error"."""
+        """One line, once `status` is "error"."""
         return self._prompt_error or self.engine.error
 
     def fail(self, reason: str) -> None:
@@ -120,8 +120,8 @@ class Turns:
     async def open(self, ask: Ask, *, owner: str, request_id: str, prepare: Prepare | None = None) -> Turn:
         """Render, tokenise, check the length and submit. A cancellation meanwhile is counted by the engine.
 
-        ``prepare`` runs the first two off the loop, by default in the prompts' own pool. Raises PromptTooLong, or
-        whatever ``Engine.submit`` raises.
+        `prepare` runs the first two off the loop, by default in the prompts' own pool. Raises PromptTooLong, or
+        whatever `Engine.submit` raises.
         """
         served = self.engine.served
         if served is None or self.prompts is None:
@@ -209,7 +209,7 @@ def _first(*values: float | None) -> float:
 
 
 class Turn:
-    """One admitted or waiting request. Iterate it once; ``cancel`` at any time."""
+    """One admitted or waiting request. Iterate it once; `cancel` at any time."""
 
     def __init__(self, *, identity: Identity, request_id: str, ticket: Ticket, chain: Chain | None) -> None:
         self.identity = identity

@@ -1,3 +1,5 @@
+"""Which loader the settings and the machine choose."""
+
 from __future__ import annotations
 
 import pathlib

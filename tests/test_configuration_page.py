@@ -1,3 +1,5 @@
+"""docs/configuration.md is kept equal to the settings."""
+
 from __future__ import annotations
 
 import importlib.util

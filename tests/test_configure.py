@@ -1,3 +1,5 @@
+"""Settings: read from variables and flags, or refused in one line."""
+
 from __future__ import annotations
 
 import pathlib

@@ -26,7 +26,7 @@ NO_RESULT = "no result was given"
 class Conversation:
     """Messages so far, the last reasoning, and the calls that wait for results. Lives on one thread.
 
-    ``patient``: a failure is told and the conversation goes on; otherwise it is raised.
+    `patient`: a failure is told and the conversation goes on; otherwise it is raised.
     """
 
     def __init__(self, remote: Remote, screen: Screen, *, patient: bool) -> None:

@@ -17,7 +17,7 @@ _JOINER = "\u200d"
 
 
 def harmless(text: str) -> str:
-    r"""Spell control and invisible format characters (escape, bidirectional overrides, …) as ``\\xNN``.
+    r"""Spell control and invisible format characters (escape, bidirectional overrides, …) as `\\xNN`.
 
     Newlines, tabs and the joiner of emoji stay.
     """
@@ -41,7 +41,7 @@ class Screen:
         self._write(f"{_DIM}{text}{_PLAIN}\n" if dim and self._live else f"{text}\n")
 
     def show(self, delta: Delta, answer: Answer) -> None:
-        """Show what ``delta`` added to ``answer``: reasoning as one growing count, the answer as text."""
+        """Show what `delta` added to `answer`: reasoning as one growing count, the answer as text."""
         shown = (delta.content, list(delta.calls))
         begins = any(shown) and shown == (answer.content, answer.calls)
         if delta.reasoning and self._live:

@@ -68,8 +68,8 @@ def check_config(folder: pathlib.Path, fields: Mapping[str, Any]) -> PlainConfig
     """The config of a folder's fields; raises `LoadError` naming the one at fault."""
     try:
         return PlainConfig.of(fields)
-    except ValueError as e:
-        raise LoadError(f"config.json of {folder.name}: {e}") from e
+    except ValueError as error:
+        raise LoadError(f"config.json of {folder.name}: {error}") from error
 
 
 def _require_maple(content: Mapping[str, Any], name: str) -> None:

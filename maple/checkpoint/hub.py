@@ -57,9 +57,9 @@ def fetch(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib.
         return pathlib.Path(_snapshot(source, revision, cancelled, dry_run=False))
     except (LoadCancelled, LoadError):
         raise
-    except Exception as e:
+    except Exception as error:
         # The client lets the errors of its HTTP and storage libraries through, which share no base class.
-        raise LoadError(_reason(source, revision, e)) from e
+        raise LoadError(_reason(source, revision, error)) from error
 
 
 def cached(source: str, revision: str) -> pathlib.Path | None:

@@ -86,8 +86,8 @@ class PackCache:
             return None
         try:
             return read(entry)
-        except LoadError as e:
-            log.warning("pack.unusable", entry=key, reason=str(e))
+        except LoadError as error:
+            log.warning("pack.unusable", entry=key, reason=str(error))
             return None
 
     def store(self, key: str, source: pathlib.Path, size: int, write: Callable[[pathlib.Path], None]) -> bool:
@@ -105,8 +105,8 @@ class PackCache:
                 write(workspace)
                 self._publish(workspace, key)
             self._drop_outdated(key, source)
-        except OSError as e:
-            log.warning("pack.not_stored", entry=key, reason=e.strerror or str(e))
+        except OSError as error:
+            log.warning("pack.not_stored", entry=key, reason=error.strerror or str(error))
             return False
         log.info("pack.stored", entry=key, bytes=size)
         return True

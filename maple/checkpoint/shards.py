@@ -117,10 +117,10 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
         if path.stat().st_size > _JSON_LIMIT:
             raise LoadError(f"{path.name} is too large")
         content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise LoadError(f"{path.name} cannot be read: {e.strerror}") from e
-    except (ValueError, RecursionError) as e:
-        raise LoadError(f"{path.name} is not valid JSON") from e
+    except OSError as error:
+        raise LoadError(f"{path.name} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{path.name} is not valid JSON") from error
     if not isinstance(content, dict):
         raise LoadError(f"{path.name} is not a JSON object")
     return content
@@ -149,10 +149,10 @@ def read_shard(path: pathlib.Path) -> Shard:
 def _named_errors(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except SafetensorError as e:
-        raise LoadError(f"{path.name} is truncated or not a safetensors file: {e}") from e
-    except OSError as e:
-        raise LoadError(f"{path.name} cannot be read: {e.strerror or type(e).__name__}") from e
+    except SafetensorError as error:
+        raise LoadError(f"{path.name} is truncated or not a safetensors file: {error}") from error
+    except OSError as error:
+        raise LoadError(f"{path.name} cannot be read: {error.strerror or type(error).__name__}") from error
 
 
 def _header_bytes(path: pathlib.Path) -> bytes:

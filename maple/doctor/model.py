@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import pathlib
+import resource
 import shutil
-import sys
 
 import attrs
 
@@ -24,9 +24,6 @@ from maple.native.packfile import Pack, is_pack
 from maple.prompt.encode import PromptEncoder
 from maple.scripted.script import read_script
 from maple.settings import Settings
-
-if sys.platform != "win32":
-    import resource
 
 __all__ = ["HubCheck", "MemoryCheck", "ModelCheck", "weights_of"]
 
@@ -210,7 +207,5 @@ class MemoryCheck(Check):
 
 def _limit() -> int | None:
     """Bytes that the process may have by its own limits, None without any."""
-    if sys.platform == "win32":
-        return None
     limits = [resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
-import sys
 from typing import cast
 
 import attrs
@@ -21,9 +21,6 @@ from maple.http.connections import MOST_SURPLUS, Acceptor, PatientStream
 from maple.http.routes import UnknownRouteHandler, routes
 from maple.http.services import Services
 from maple.settings import Settings
-
-if sys.platform != "win32":
-    import resource
 
 log = structlog.get_logger(__name__)
 
@@ -117,8 +114,6 @@ def listen(services: Services, settings: Settings) -> RunningServer:
 
 def _affordable(wanted: int) -> int:
     """How many connections the descriptors allow: the process's limit is raised towards ``wanted`` first."""
-    if sys.platform == "win32":
-        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + SPARE_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -69,7 +69,6 @@ class HttpSettings:
     strict_model: bool = False
     api_level: ApiLevel = "reference"
     strict_fields: StrictFields = "auto"
-    enable_thinking: bool = True
     include_reasoning: bool = True
     response_store: bool = False
     sessions: bool = False
@@ -86,7 +85,6 @@ class HttpSettings:
         return Policy(
             level=self.api_level,
             strict_fields=self.strict_fields,
-            enable_thinking=self.enable_thinking,
             include_reasoning=self.include_reasoning,
             response_store=self.response_store,
         )
@@ -99,7 +97,6 @@ class HttpSettings:
             strict_model=settings.strict_model,
             api_level=cast("ApiLevel", settings.api_level),
             strict_fields=cast("StrictFields", settings.strict_fields),
-            enable_thinking=settings.enable_thinking,
             include_reasoning=settings.include_reasoning,
             response_store=settings.response_store is not None or settings.api_level == "extended",
             sessions=settings.session_dir is not None,

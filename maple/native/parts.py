@@ -178,10 +178,10 @@ class _Packer:
         """Name the tensor whose rows the kernels refuse; where they are not even finite, say that."""
         try:
             yield
-        except KernelError as e:
+        except KernelError as error:
             if info.dtype in FLOATS:
                 self._finite(info)
-            raise NotForKernels(f"tensor {info.name}: {e}") from e
+            raise NotForKernels(f"tensor {info.name}: {error}") from error
 
 
 def bf16_scales(info: TensorInfo, scales: Array) -> Array:

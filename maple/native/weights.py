@@ -97,8 +97,8 @@ def _layout(checkpoint: Checkpoint, head_dtype: str) -> Layout:
     """What the kernels do not read is for torch."""
     try:
         return Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
-    except (LoadError, KernelError) as e:
-        raise NotForKernels(str(e)) from e
+    except (LoadError, KernelError) as error:
+        raise NotForKernels(str(error)) from error
 
 
 def _kept(

@@ -20,7 +20,7 @@ QUIETER = ("tornado.access", "tornado.general", "asyncio", "httpx", "httpcore", 
 
 
 def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002
-    """Set the process's logging up. ``level`` and ``format`` are the settings log_level and log_format.
+    """Set the process's logging up. `level` and `format` are the settings log_level and log_format.
 
     `auto` is console on a terminal and json otherwise. Lines go to `stream`, stderr by default; where that is a
     file or pipe a thread writes them.

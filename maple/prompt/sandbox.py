@@ -48,7 +48,7 @@ _rendering: contextvars.ContextVar[_Rendering] = contextvars.ContextVar("maple_r
 
 @contextlib.contextmanager
 def rendering(control: ControlText) -> Iterator[None]:
-    """Start the clock of one rendering, whose text is sealed by ``control``. Leave it in the thread it began in."""
+    """Start the clock of one rendering, whose text is sealed by `control`. Leave it in the thread it began in."""
     token = _rendering.set(_Rendering(control, time.monotonic() + RENDER_SECONDS))
     try:
         yield
@@ -82,13 +82,13 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**"})
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Call ``__obj`` for a template; odd names, as in Jinja, because ``kwargs`` may hold any other."""
+        """Call `__obj` for a template; odd names, as in Jinja, because `kwargs` may hold any other."""
         if time.monotonic() > _rendering.get().deadline:
             raise BoundError(f"it ran for more than {RENDER_SECONDS:g} s")
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute ``left operator right`` unless the result would be huge."""
+        """Compute `left operator right` unless the result would be huge."""
         if operator == "*" and _extent(left) * _extent(right) > LARGEST_VALUE:
             raise BoundError("it multiplies a text or list beyond all use")
         if operator == "+" and _extent(left) + _extent(right) > LARGEST_VALUE:
@@ -99,7 +99,7 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     @staticmethod
     def tick() -> str:
-        """Do nothing, through ``call``: what every turn of a loop does first."""
+        """Do nothing, through `call`: what every turn of a loop does first."""
         return ""
 
 
@@ -110,7 +110,7 @@ def _extent(value: object) -> int:
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """``{% generation %}…{% endgeneration %}`` marks text for training; here it is just its body."""
+    """`{% generation %}…{% endgeneration %}` marks text for training; here it is just its body."""
 
     tags = {"generation"}  # noqa: RUF012 (the base class declares it)
 

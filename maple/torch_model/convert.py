@@ -131,11 +131,11 @@ class Converter:
             return None
         try:
             return ternary.pack(weight)
-        except ternary.NotTernaryError as e:
-            log.warning("model.dense", tensor=info.name, row=e.row, reason="row is not ternary")
+        except ternary.NotTernaryError as error:
+            log.warning("model.dense", tensor=info.name, row=error.row, reason="row is not ternary")
             return None
-        except ternary.NonFiniteWeightError as e:
-            raise LoadError(f"tensor {info.name} holds NaN or infinity") from e
+        except ternary.NonFiniteWeightError as error:
+            raise LoadError(f"tensor {info.name} holds NaN or infinity") from error
 
     def _require_finite(self, info: TensorInfo) -> None:
         if self._verify:

@@ -73,8 +73,8 @@ def _write_entry(workspace: pathlib.Path, tensors: Mapping[str, TernaryTensor], 
 def _save(group: dict[str, Any], path: pathlib.Path) -> None:
     try:
         save_file(group, path)
-    except SafetensorError as e:  # its own word for errors of the disk
-        raise OSError(str(e)) from e
+    except SafetensorError as error:  # its own word for errors of the disk
+        raise OSError(str(error)) from error
 
 
 def _groups(tensors: Mapping[str, TernaryTensor]) -> Iterator[dict[str, Any]]:

@@ -130,8 +130,8 @@ def load(
 def _config(checkpoint: Checkpoint) -> MapleConfig:
     try:
         return MapleConfig(**checkpoint.fields)
-    except (ValueError, TypeError, StrictDataclassError) as e:
-        raise LoadError(f"config.json of {checkpoint.folder.name}: {e}") from e
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise LoadError(f"config.json of {checkpoint.folder.name}: {error}") from error
 
 
 def _form(options: LoadOptions) -> Form:

@@ -90,7 +90,6 @@ class Policy:
     strict_fields: StrictFields = "auto"
     vocabulary: int = 0
     template_variables: frozenset[str] = frozenset()
-    enable_thinking: bool = True
     include_reasoning: bool = True
     response_store: bool = False
     session_header: str | None = None

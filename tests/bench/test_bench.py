@@ -1,3 +1,5 @@
+"""`maple bench`: what it measures, writes and refuses."""
+
 from __future__ import annotations
 
 import json

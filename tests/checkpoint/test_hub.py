@@ -1,3 +1,5 @@
+"""Checkpoints of the hub: found, fetched, and refused in one line."""
+
 from __future__ import annotations
 
 import hashlib
@@ -236,8 +238,8 @@ from maple.checkpoint.errors import LoadError
 from maple.checkpoint.locate import locate
 try:
     print(json.dumps(str(locate(sys.argv[1], "main", lambda: False))))
-except LoadError as e:
-    print(json.dumps({"error": str(e)}))
+except LoadError as error:
+    print(json.dumps({"error": str(error)}))
 """
 
 

@@ -1,3 +1,5 @@
+"""What a load tells of its progress."""
+
 from __future__ import annotations
 
 import io

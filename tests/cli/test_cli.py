@@ -14,7 +14,7 @@ from maple.cli.main import main, program
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    """``maple --help`` is at most 24 lines of 100 characters."""
+    """`maple --help` is at most 24 lines of 100 characters."""
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
@@ -23,7 +23,7 @@ def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_serve_help_lists_every_setting() -> None:
-    """Every setting with a flag is in ``maple serve --help``, with its help."""
+    """Every setting with a flag is in `maple serve --help`, with its help."""
     text = program()[1]["serve"].format_help()
     assert "--max-queue-depth" in text
     assert "--api-key-file" in text
@@ -31,7 +31,7 @@ def test_serve_help_lists_every_setting() -> None:
 
 
 def test_serve_help_is_not_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
-    """``maple serve --help`` is the list that the overview promises."""
+    """`maple serve --help` is the list that the overview promises."""
     with pytest.raises(SystemExit) as done:
         main(["serve", "--help"])
     assert done.value.code == 0
@@ -71,7 +71,7 @@ def test_mistakes_are_one_line_and_exit_2(
 def test_config_prints_values_and_sources(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``maple config`` shows every setting, and never a key."""
+    """`maple config` shows every setting, and never a key."""
     monkeypatch.setenv("MAPLE_API_KEY", "hunter2")
     monkeypatch.setenv("MAPLE_HOST", "::1")
     assert main(["config", "--port", "1", "--strict-model"]) == 0
@@ -85,7 +85,7 @@ def test_config_prints_values_and_sources(
 
 
 def test_parsers_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    """``maple parsers`` names each parser with its distribution."""
+    """`maple parsers` names each parser with its distribution."""
     assert main(["parsers"]) == 0
     out = capsys.readouterr().out
     for name in ("think", "maple", "hermes", "qwen_xml", "mistral", "llama_json"):
@@ -103,7 +103,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def as_nobody(folder: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command for a user whom nobody knows, without HOME: as a container with a bare ``user:`` runs it."""
+    """The command for a user whom nobody knows, without HOME: as a container with a bare `user:` runs it."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("MAPLE_", "XDG_"))}
     return subprocess.run(
         [sys.executable, "-c", NOBODY, *words], cwd=folder, env=clean, capture_output=True, text=True

@@ -1,3 +1,5 @@
+"""`maple doctor`: its checks, its lines and its exit code."""
+
 from __future__ import annotations
 
 import pathlib

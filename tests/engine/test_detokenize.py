@@ -1,3 +1,5 @@
+"""Ids to text: every byte sent once, and no half character."""
+
 from __future__ import annotations
 
 import pathlib

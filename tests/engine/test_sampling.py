@@ -1,3 +1,5 @@
+"""How the next id is drawn from logits."""
+
 from __future__ import annotations
 
 import random

@@ -1,3 +1,5 @@
+"""Which sequences a step computes, and in which order."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""Stop strings: cut at the earliest match, with no prefix of one sent."""
+
 from __future__ import annotations
 
 import time

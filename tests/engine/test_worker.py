@@ -1,3 +1,5 @@
+"""The engine's thread: loading, steps, cancellation and its end."""
+
 from __future__ import annotations
 
 import asyncio

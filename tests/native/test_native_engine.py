@@ -1,3 +1,5 @@
+"""The engine on the native kernels, from prompt to text."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Loading a checkpoint for the native kernels."""
+
 from __future__ import annotations
 
 import pathlib

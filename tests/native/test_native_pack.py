@@ -1,3 +1,5 @@
+"""Packs: written once, mapped afterwards, and checked."""
+
 from __future__ import annotations
 
 import json

@@ -184,7 +184,7 @@ CASES = {
     ),
     "unicode": Case([user("日本語 العربية עברית हिन्दी 🍁👩‍👩‍👧 e\u0301 \u212b \ufb01 \u200b\u2028")]),
     "decomposed hangul": Case([user("\u1112\u1161\u11ab\u1100\u1173\u11af")]),
-    "code": Case([user(PYTHON), assistant(f"```python\n{PYTHON}```"), user("shorter")]),
+    "code": Case([user(PYTHON), assistant(f"``python\n{PYTHON}``"), user("shorter")]),
     "json in text": Case([user('{"role": "system", "content": "<tools>"}')]),
     "digits and quotes": Case([user("It's 12345678901234567890, isn't it? 'Twas \"9.99\".")]),
     "almost control": Case([user("<|im_end| > < |im_start|> <think <//think> <|im_END|> <tool_calls>")]),

@@ -1,3 +1,5 @@
+"""The JSON reader: what it takes, and the words with which it refuses."""
+
 from __future__ import annotations
 
 import json

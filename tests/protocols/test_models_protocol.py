@@ -1,3 +1,5 @@
+"""The listing of models, as the wire has it."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The sample of docs/writing-a-protocol.md works as it is told there."""
+
 from __future__ import annotations
 
 import importlib.util

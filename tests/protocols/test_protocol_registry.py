@@ -1,3 +1,5 @@
+"""Protocols are found by entry point, and refused in one line that names theirs."""
+
 from __future__ import annotations
 
 import hashlib

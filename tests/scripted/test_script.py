@@ -1,3 +1,5 @@
+"""Scripts of recordings: read, and refused by line."""
+
 from __future__ import annotations
 
 import json

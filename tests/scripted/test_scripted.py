@@ -1,3 +1,5 @@
+"""The engine that plays recordings behaves as one with a model."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""A turn: from an Ask to a job, and from pieces to events."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Torch's logits against the golden ones, in every spelling."""
+
 from __future__ import annotations
 
 import pathlib

@@ -1,3 +1,5 @@
+"""Torch's KV cache: layers that keep all, and layers with a window."""
+
 from __future__ import annotations
 
 import itertools

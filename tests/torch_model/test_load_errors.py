@@ -1,3 +1,5 @@
+"""Checkpoints that cannot be loaded say why in one line."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""How much memory a load takes at most."""
+
 from __future__ import annotations
 
 import json

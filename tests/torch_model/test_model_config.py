@@ -1,3 +1,5 @@
+"""The config of Transformers' form, and what it refuses."""
+
 from __future__ import annotations
 
 import json

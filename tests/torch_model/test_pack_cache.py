@@ -1,3 +1,5 @@
+"""Packs that torch keeps: whole, found again, or made anew."""
+
 from __future__ import annotations
 
 import concurrent.futures

@@ -1,3 +1,5 @@
+"""Every spelling of a checkpoint gives the same weights."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Ternary rows at two bits: packing and unpacking lose nothing."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The runner on torch: prefill, decode and reuse."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Maple as a Transformers model: generate, save and load."""
+
 from __future__ import annotations
 
 import json
