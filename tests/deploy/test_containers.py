@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import os
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,7 +94,53 @@ def test_compose_describes_one_confined_service(compose: Any, deploy_folder: pat
     context = deploy_folder / service["build"]["context"]
     assert (context / service["build"]["dockerfile"]).is_file()
     assert {volume.split(":")[0] for volume in service["volumes"]} <= set(compose["volumes"])
-    assert {secret["source"] for secret in service["secrets"]} <= set(compose["secrets"])
+    assert set(service["secrets"]) <= set(compose["secrets"])
+
+
+def test_compose_asks_of_a_secrets_file_only_what_compose_can_do(compose: Any) -> None:
+    """Docker's reference: uid, gid and mode of a secret are not implemented where its source is a file, which is
+    mounted as it is. A service that names them would run as if they held.
+    """
+    files = {name for name, secret in compose["secrets"].items() if "file" in secret}
+    for service in compose["services"].values():
+        for secret in service.get("secrets", ()):
+            name, asked = (secret, set()) if isinstance(secret, str) else (secret["source"], set(secret))
+            assert name not in files or not asked & {"uid", "gid", "mode"}, name
+
+
+class _Healthy(http.server.BaseHTTPRequestHandler):
+    """A server that answers 200 to anything."""
+
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+
+
+class _Failing(_Healthy):
+    """One that does not."""
+
+    status = 503
+
+
+@pytest.mark.parametrize("name", CONTAINERFILES)
+def test_the_health_check_asks_the_server_and_no_proxy(deploy_folder: pathlib.Path, name: str) -> None:
+    """As it stands in the file, on the port that the server was given, with a proxy in the environment that is none."""
+    [rest] = [rest for word, rest in instructions(deploy_folder / name) if word == "HEALTHCHECK"]
+    _, _, code = json.loads(rest[rest.index("[") :])
+
+    def ask(port: int) -> int:
+        environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "MAPLE_PORT": str(port)}
+        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode
+
+    for handler, expected in ((_Healthy, 0), (_Failing, 1)):
+        with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+            thread = threading.Thread(target=server.handle_request)
+            thread.start()
+            assert ask(server.server_port) == expected
+            thread.join()
+    assert ask(9) != 0
 
 
 def test_compose_itself_accepts_the_file(deploy_folder: pathlib.Path) -> None:
@@ -162,5 +212,5 @@ def test_the_same_user_in_image_compose_and_pod(deploy_folder: pathlib.Path, com
     """Who may read the keys and write the volume."""
     users = {dict(instructions(deploy_folder / name))["USER"] for name in CONTAINERFILES}
     [service] = compose["services"].values()
-    users |= {secret["uid"] for secret in service["secrets"]} | {str(pod["securityContext"]["runAsUser"])}
+    users |= {service["user"], str(pod["securityContext"]["runAsUser"])}
     assert len(users) == 1

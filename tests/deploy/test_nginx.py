@@ -245,6 +245,43 @@ def test_what_nginx_refuses_has_the_servers_shape(
     assert (answer.status, answer.error["type"]) == (status, "invalid_request_error")
 
 
+UNREADABLE = {
+    b"GET /%%zz HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+    b"GET /../.. HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+    b"GET /v1/models HTTP/1.1\r\n\r\n": 400,
+    b"GET /v1/models HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n": 400,
+    b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n": 400,
+    b"nonsense\r\n\r\n": 400,
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200): 400,
+    b"TRACE /v1/models HTTP/1.1\r\nHost: x\r\n\r\n": 405,
+    b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+    b"POST /v1/models HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n": 501,
+    b"GET /v1/models HTTP/7.1\r\nHost: x\r\n\r\n": 505,
+}
+
+
+@pytest.mark.parametrize("sent", UNREADABLE, ids=lambda sent: repr(sent[:24]))
+def test_what_nginx_cannot_read_has_it_too(door: Door, sent: bytes) -> None:
+    """Neither a 500 nor a page of nginx's; with a request id by which its log can be searched."""
+    with socket.create_connection(("127.0.0.1", door.port), timeout=HANG_GUARD) as raw:
+        raw.sendall(sent)
+        response = http.client.HTTPResponse(raw)
+        response.begin()
+        body = json.loads(response.read())
+    assert response.status == UNREADABLE[sent]
+    assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert response.headers["X-Request-Id"]
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_page_of_the_site_is_its_own_and_anothers_is_not(door: Door) -> None:
+    """The server hears the host and port that the browser used."""
+    body = door.chat_body("who")
+    own, foreign = f"http://127.0.0.1:{door.port}", "https://evil.example"
+    assert door.request("POST", "/v1/chat/completions", body, Origin=own).status == 200
+    assert door.request("POST", "/v1/chat/completions", body, Origin=foreign).status == 403
+
+
 def test_a_conversation_stays_with_its_replica(door: Door) -> None:
     """By its session; without one, by the key and address. Conversations spread over the replicas."""
     homes = {f"s{n}": door.chat("who", session=f"s{n}").text for n in range(24)}

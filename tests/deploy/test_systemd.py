@@ -109,6 +109,13 @@ def test_systemd_is_content_with_the_unit(deploy_folder: pathlib.Path, tmp_path:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_unit_gives_up_on_a_wrong_setting_and_watches(unit: Unit) -> None:
+    """Exit code 2 is a setting: starting again for ever helps nobody. READY and the watchdog come from the server."""
+    assert unit["RestartPreventExitStatus"] == ["2"]
+    assert unit["Type"] == ["notify"]
+    assert int(unit["WatchdogSec"][0]) >= 10
+
+
 def test_systemds_exposure_level_is_low(
     deploy_folder: pathlib.Path, record_property: pytest.RecordProperty
 ) -> None:
