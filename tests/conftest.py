@@ -9,6 +9,7 @@ import json
 import lzma
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,12 @@ from maple_testing.guard import HANG_GUARD
 ScriptedServer = Callable[..., contextlib.AbstractContextManager[int]]
 
 DATA = pathlib.Path(__file__).parent / "data"
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores Ctrl-C, and so would every program that it starts here."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
