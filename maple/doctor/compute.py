@@ -9,6 +9,7 @@ import pathlib
 
 from maple.choose_engine import Choice, choose
 from maple.doctor.check import Check, Finding
+from maple.doctor.model import unfit
 from maple.native.library import KernelInfo, available
 from maple.settings import Settings
 
@@ -19,7 +20,12 @@ _BUILD = "install g++ or clang, then run python -m maple.native.build"
 
 
 def _choice(settings: Settings) -> Choice:
-    return choose(settings, available())
+    """As the server chooses; a model that the kernels do not compute goes to torch there, too."""
+    choice = choose(settings, available())
+    if choice.path == "native" and (reason := unfit(settings)):
+        advice = "tokens come many times slower on torch; a checkpoint stored in bfloat16 or in two bits is computed"
+        return Choice(path="torch", reason=reason, advice=advice)
+    return choice
 
 
 class KernelCheck(Check):
@@ -63,7 +69,9 @@ class EngineCheck(Check):
         if choice.path == "native":
             return Finding(level="good", text=f"native kernels, {settings.activations} activations")
         if choice.reason:
-            return Finding(level="note", text="torch, since the kernels are missing", advice=choice.advice)
+            missing = not isinstance(available(), KernelInfo)
+            why = "the kernels are missing" if missing else f"the kernels do not compute it: {choice.reason}"
+            return Finding(level="note", text=f"torch, since {why}", advice=choice.advice)
         return Finding(level="good", text="torch, as device, dtype or pack_experts ask for, or a GPU is here")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 import resource
@@ -21,11 +22,12 @@ from maple.engine.memory import available_bytes, total_bytes
 from maple.errors import MapleError
 from maple.native.library import KernelError, Unavailable, available
 from maple.native.packfile import Pack, is_pack
+from maple.native.weights import NotForKernels, kernel_layout
 from maple.prompt.encode import PromptEncoder
 from maple.scripted.script import read_script
 from maple.settings import Settings
 
-__all__ = ["HubCheck", "MemoryCheck", "ModelCheck", "weights_of"]
+__all__ = ["HubCheck", "MemoryCheck", "ModelCheck", "unfit", "weights_of"]
 
 _FULL_SIZE = 5_350_000_000
 """Bytes of Maple-Preview at two bits a weight."""
@@ -49,6 +51,26 @@ def folder_of(settings: Settings) -> pathlib.Path | None:
     return locate_here(str(model_source(settings)), settings.revision)
 
 
+@functools.lru_cache(maxsize=1)
+def opened(folder: pathlib.Path) -> Checkpoint:
+    """The checkpoint, opened once for all checks: a doctor looks once, at one model. Raises LoadError."""
+    return Checkpoint.open(folder)
+
+
+def unfit(settings: Settings) -> str:
+    """Why the kernels do not compute the model, as the load would say; empty where they do, or nothing shows it."""
+    folder = None if settings.scripted is not None else folder_of(settings)
+    if folder is None or is_pack(folder):
+        return ""
+    try:
+        kernel_layout(opened(folder), settings.head_dtype)
+    except NotForKernels as error:
+        return str(error)
+    except LoadError:  # ModelCheck says what is wrong
+        return ""
+    return ""
+
+
 def weights_of(settings: Settings) -> Weights:
     """As the files say; Maple-Preview's where they are not here or cannot be read."""
     if settings.scripted is not None:
@@ -70,7 +92,7 @@ def _measure(folder: pathlib.Path, settings: Settings) -> Weights:
             raise LoadError(f"{folder.name} is packed for the native kernels, which do not run here")
         pack = Pack.open(folder, read_config(folder))
         return Weights(nbytes=pack.layout.nbytes, stored=0)
-    plan = Checkpoint.open(folder).plan
+    plan = opened(folder).plan
     ternary = sum(math.prod(slot.shape) for slot in plan.sources if slot.kind == "ternary")
     rest = sum(part.nbytes for slot in plan.sources if slot.kind != "ternary" for part in plan.parts(slot))
     unpacked = settings.pack_experts == "false"

@@ -15,10 +15,9 @@ from maple.checkpoint.locate import locate
 from maple.checkpoint.pack_cache import file_lock, sync
 from maple.checkpoint.progress import LoadProgress, LoadTracker
 from maple.checkpoint.shards import read_json
-from maple.native.forms import Forms
-from maple.native.layout import Layout
 from maple.native.packfile import is_pack, pack_key, write_pack
 from maple.native.parts import packed_parts
+from maple.native.weights import kernel_layout
 
 __all__ = ["PackReport", "pack"]
 
@@ -55,7 +54,7 @@ def pack(
     if is_pack(folder):
         raise LoadError(f"{folder.name} is a pack already")
     checkpoint = Checkpoint.open(folder)
-    layout = Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
+    layout = kernel_layout(checkpoint, head_dtype)
     key = pack_key(checkpoint, layout)
     destination = destination.absolute()
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from maple.native.packing import (
 )
 from maple.native.pages import read_ahead
 
-__all__ = ["NotForKernels", "bf16_scales", "packed_parts"]
+__all__ = ["NotForKernels", "packed_parts", "require_narrow_scales"]
 
 
 class NotForKernels(LoadError):
@@ -49,6 +49,16 @@ def packed_parts(
         if following is not None:
             packer.read_ahead(following)
         yield part.name, packer.make(part, tracker)
+
+
+def require_narrow_scales(checkpoint: Checkpoint) -> None:
+    """Raise what packing would raise for scales in a wider dtype; those in bf16, most of all, are not read."""
+    files = MappedShards(checkpoint.shards)
+    for source in checkpoint.plan.sources.values():
+        for name in ("alpha", "scales", "biases"):
+            info: TensorInfo | None = getattr(source, name, None)
+            if info is not None and info.dtype != "BF16":
+                _bf16_scales(info, files.view(info))
 
 
 class _Packer:
@@ -109,7 +119,7 @@ class _Packer:
         return numbers
 
     def _scales(self, info: TensorInfo) -> Array:
-        return bf16_scales(info, self._files.view(info))
+        return _bf16_scales(info, self._files.view(info))
 
     # -- ternary matrices
 
@@ -184,7 +194,7 @@ class _Packer:
             raise NotForKernels(f"tensor {info.name}: {error}") from error
 
 
-def bf16_scales(info: TensorInfo, scales: Array) -> Array:
+def _bf16_scales(info: TensorInfo, scales: Array) -> Array:
     """Scales or biases as the kernels hold them; raises `NotForKernels` where bf16 does not hold them exactly."""
     require_finite(info, scales)
     narrow = as_bf16(info, scales)

@@ -21,9 +21,9 @@ from maple.native.library import KernelError
 from maple.native.model import ModelShape, ModelWeights
 from maple.native.packfile import PACK_MANIFEST, Pack, is_pack, pack_key, write_pack
 from maple.native.pages import touch
-from maple.native.parts import NotForKernels, packed_parts
+from maple.native.parts import NotForKernels, packed_parts, require_narrow_scales
 
-__all__ = ["NativeSource", "NativeWeights", "NotForKernels", "load_weights"]
+__all__ = ["NativeSource", "NativeWeights", "NotForKernels", "kernel_layout", "load_weights"]
 
 _WORTH_KEEPING = 64 << 20
 """Bytes from which a pack is stored: smaller models are packed in less time than a file takes."""
@@ -75,7 +75,7 @@ def load_weights(
         config = read_config(folder)
         return _mapped(folder, config, Pack.open(folder, config), options, cancelled)
     checkpoint = Checkpoint.open(folder)
-    layout = _layout(checkpoint, options.head_dtype)
+    layout = kernel_layout(checkpoint, options.head_dtype)
     tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
     if options.cache_dir is not None and layout.nbytes >= options.keep_from:
         kept = _kept(checkpoint, layout, tracker, options.cache_dir, options.threads)
@@ -93,12 +93,17 @@ def load_weights(
     )
 
 
-def _layout(checkpoint: Checkpoint, head_dtype: str) -> Layout:
-    """What the kernels do not read is for torch."""
+def kernel_layout(checkpoint: Checkpoint, head_dtype: str) -> Layout:
+    """The layout of its pack, as far as headers and wide scales tell: rows are not read.
+
+    Raises `NotForKernels` for a checkpoint that only torch computes, and `LoadError`.
+    """
     try:
-        return Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
+        layout = Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))
     except (LoadError, KernelError) as error:
         raise NotForKernels(str(error)) from error
+    require_narrow_scales(checkpoint)
+    return layout
 
 
 def _kept(
