@@ -39,7 +39,17 @@ _COMMON = (
 _VECTOR = ("-O3", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 # GCC's early scheduling, which it does on arm64, moves so many loads up that the sums no longer fit the registers.
 _ARM = ("-fno-schedule-insns",)
-_COMMON_UNITS = ("bandwidth", "c_api", "dispatch", "layout", "model", "model_create", "pack", "pool")
+_COMMON_UNITS = (
+    "bandwidth",
+    "c_api",
+    "chunks",
+    "dispatch",
+    "layout",
+    "model",
+    "model_create",
+    "pack",
+    "pool",
+)
 _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
         "isa/avx2": ("-mavx2", "-mfma", "-mf16c"),

@@ -10,7 +10,7 @@ from typing import Protocol
 import attrs
 
 LIBRARY_NAME = "libmaple_kernels.so"  # as build.py names it
-ABI_VERSION = 1
+ABI_VERSION = 2
 ERROR_BYTES = 256
 PATHS = ("scalar", "avx2", "avxvnni", "avx512", "neon", "neondot", "avx512vbmi")
 
@@ -127,6 +127,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "maple_step": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _POINTER)),
     "maple_kv_block_bytes": (_LONG, (_POINTER, _INT)),
     "maple_kv_block": (_POINTER, (_POINTER, _INT, _INT)),
+    "maple_phase_chunks": (None, (_POINTER, _INT, _INT, _POINTER)),
     "maple_linear": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER)),
     "maple_read_all": (ctypes.c_uint64, (_POINTER, _LONG, _INT)),
     "maple_pack_codes2": (_INT, (_POINTER, _POINTER, _INT, _INT, _INT, _POINTER, _INT, _POINTER)),

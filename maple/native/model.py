@@ -267,6 +267,13 @@ class NativeModel:
             self._busy.release()
         return logits[:, : self.shape.vocabulary]
 
+    def phase_chunks(self, position: int) -> dict[str, int]:
+        """How many chunks each phase of a step of one token at `position` is cut into for the threads."""
+        names = ("qkv", "sliding attention", "full attention", "output", "router", "gate_up", "down", "head")
+        config, counts = self._config(), (ctypes.c_int32 * len(names))()
+        self._library.maple_phase_chunks(ctypes.byref(config), position, int(self._weights.head.kind), counts)
+        return dict(zip(names, counts, strict=True))
+
     def kv_block(self, block: int, *, sliding: bool) -> npt.NDArray[np.uint8]:
         """The bytes of a KV block, writable and shared with the model; not to be used after `close`."""
         handle = self._handle()

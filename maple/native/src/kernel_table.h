@@ -54,6 +54,9 @@ struct KvTile {  // one head of one layer of one KV block
   int32_t dim;
 };
 
+// The keys are taken in segments of `segment_blocks` KV blocks from position 0 on; each has a softmax of its own, and they
+// are merged in ascending order, so that it does not show who computed them. A call computes the segments from
+// `first_segment` up to `last_segment`, and merges them into `out`, or leaves them in `parts` for merge_segments.
 struct Attention {
   const float* q;        // [tokens, heads * dim] with `q_stride` floats between tokens, scaled by 1 / sqrt(dim)
   float* out;            // like q
@@ -66,6 +69,8 @@ struct Attention {
   const int32_t* blocks; // by absolute block number
   KvTile tile;
   float* scratch;        // attention_scratch() floats
+  int segment_blocks, first_segment, last_segment;
+  float* parts;          // null, or from `first_segment` on attention_part() floats each
 };
 
 struct KernelTable {
@@ -82,6 +87,7 @@ struct KernelTable {
   void (*exponentials)(float* x, int n, float shift);  // x = e^(x - shift), for a multiple of 16
   void (*append)(KvTile tile, uint8_t* data, int slot, const float* k, const float* v);
   void (*attend)(const Attention& a);
+  void (*merge_segments)(const Attention& a);  // all of `parts` into `out`
 };
 
 inline size_t kv_element_bytes(int32_t kind) { return kind == kKvF32 ? 4 : kind == kKvInt8 ? 1 : 2; }
@@ -99,10 +105,22 @@ constexpr size_t kLookupTableBytes = 32 << 10, kLookupWeightBytes = 4 << 10;  //
 constexpr size_t kProductScratch =
     kLookupTableBytes + kLookupBlocks * kLookupWeightBytes + static_cast<size_t>(kLookupGroup + 1) * kLookupBlocks * kBlockRows * 4;
 
-constexpr int kAttendTokens = 8;  // query tokens that share one pass over the keys
+constexpr int kAttendTokens = 8;  // query tokens that share one pass over the keys, all in one KV block
+constexpr int kMostSegments = 64;
 
+// Segments are longer where there would be too many of them.
+inline int segment_blocks(int blocks) {
+  int size = 1;
+  while (blocks > kMostSegments * size) size *= 2;
+  return size;
+}
+
+// A segment of `tokens`: sums of values, top scores and totals of each head.
+inline size_t attention_part(int tokens, int heads, int dim) { return static_cast<size_t>(tokens) * heads * (dim + 2); }
+
+// A part that grows, one segment, and scores.
 inline size_t attention_scratch(int heads, int dim) {
-  return static_cast<size_t>(kAttendTokens) * heads * (dim + kKvTokens + 2);
+  return 2 * attention_part(kAttendTokens, heads, dim) + static_cast<size_t>(kAttendTokens) * heads * kKvTokens;
 }
 
 int padded_columns(int32_t kind, int cols);

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 #define MAPLE_API __attribute__((visibility("default")))
-#define MAPLE_ABI_VERSION 1
+#define MAPLE_ABI_VERSION 2
 #define MAPLE_ERROR_BYTES 256
 
 typedef struct maple_context maple_context;
@@ -74,6 +74,11 @@ MAPLE_API int maple_step(maple_context* context, const maple_slice* slices, int 
 MAPLE_API int64_t maple_kv_block_bytes(const maple_context* context, int sliding);
 // The bytes of one KV block (all layers of its kind); stays valid until maple_destroy.
 MAPLE_API void* maple_kv_block(maple_context* context, int sliding, int32_t block);
+
+// Chunks of the phases of a step of one token at `position`: qkv, attention of a sliding and of a full layer, output, router,
+// gate_up, down, head.
+#define MAPLE_PHASES 8
+MAPLE_API void maple_phase_chunks(const maple_config* config, int32_t position, int32_t head_kind, int32_t* counts);
 
 // y[count, rows] = x[count, cols] W^T with one matrix: for tests and for layers that run elsewhere.
 MAPLE_API int maple_linear(const maple_matrix* matrix, const float* x, int32_t count, float* y, int32_t activations,

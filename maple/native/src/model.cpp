@@ -5,22 +5,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "chunks.h"
+
 namespace maple {
 
 namespace {
 
 constexpr int kTokenChunk = 4;  // tokens a thread takes at once where work goes by token
 constexpr int kManyTokens = 8;  // tokens from which a thread's part of a matrix is long in rows and short in tokens
-constexpr int kDownBlocks = 8;  // blocks of experts' outputs that a thread takes at least
-
-int chunks_of(int n, int size) { return (n + size - 1) / size; }
-
-// Blocks a thread takes at once: enough chunks to even out a slow thread, none so small that handing out shows.
-int block_chunk(int blocks, size_t block_bytes, int threads) {
-  const int fair = chunks_of(blocks, threads * 8);
-  const int most = std::max(4, static_cast<int>((256u << 10) / block_bytes));
-  return std::max(4, std::min(fair, most) / 4 * 4);
-}
 
 float bf16_at(const void* base, size_t index) {
   uint16_t half;
@@ -46,11 +38,9 @@ float round_bf16(float x) {
 int Model::step(const maple_slice* slices, int count, float* logits, char* error) {
   if (const int failed = check(slices, count, &tokens_, error)) return failed;
   plan(slices, count);
-  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
-    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) {
-      const maple_slice& slice = slices[slice_of_[t]];
-      embed(t, slice.tokens[position_of_[t] - slice.start]);
-    }
+  for_tokens([&](int t) {
+    const maple_slice& slice = slices[slice_of_[t]];
+    embed(t, slice.tokens[position_of_[t] - slice.start]);
   });
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
@@ -62,6 +52,14 @@ int Model::step(const maple_slice* slices, int count, float* logits, char* error
   }
   head(slices, count, logits);
   return 0;
+}
+
+template <class Do>
+void Model::for_tokens(const Do& each) {
+  const int size = fair_chunk(tokens_, pool_.threads(), kTokenChunk);
+  pool_.parallel(chunks_of(tokens_, size), [&](int chunk, int) {
+    for (int t = chunk * size; t < std::min(tokens_, (chunk + 1) * size); ++t) each(t);
+  });
 }
 
 void Model::plan(const maple_slice* slices, int count) {
@@ -80,9 +78,28 @@ void Model::plan(const maple_slice* slices, int count) {
         angles[2 * f + 1] = static_cast<float>(std::sin(angle));
       }
     }
-    for (int i = 0; i < slices[s].count; i += kAttendTokens)
-      runs_.push_back({s, token + i, std::min(kAttendTokens, slices[s].count - i)});
+    for (int i = 0; i < slices[s].count; i += runs_.back().count) {  // within a KV block, so that their segments are the same
+      const int left = std::min(slices[s].count - i, kKvTokens - (slices[s].start + i) % kKvTokens);
+      runs_.push_back({s, token + i, std::min(kAttendTokens, left)});
+    }
     token += slices[s].count;
+  }
+  cut_attention(false);
+  cut_attention(true);
+}
+
+// Runs and KV heads side by side, and where they are fewer than the threads their segments too.
+void Model::cut_attention(bool full) {
+  std::vector<AttentionChunk>& chunks = attention_chunks_[full];
+  chunks.clear();
+  for (size_t r = 0; r < runs_.size(); ++r) {
+    const int position = position_of_[runs_[r].first], window = full ? 0 : config_.window;
+    const int newest = position / kKvTokens, oldest = window ? std::max(0, position - window + 1) / kKvTokens : 0;
+    const int blocks = segment_blocks(window ? window / kKvTokens + 2 : newest + 1);
+    const int begin = oldest / blocks, end = newest / blocks + 1;
+    const int size = segment_chunk(end - begin, static_cast<int>(runs_.size()) * config_.kv_heads, pool_.threads());
+    for (int at = begin; at < end; at += size)
+      chunks.push_back({static_cast<int>(r), at, std::min(end, at + size), size < end - begin ? static_cast<int>(r) : -1, begin, end, blocks});
   }
 }
 
@@ -108,12 +125,10 @@ void Model::embed(int token, int32_t id) {
 }
 
 void Model::normalize_rows(const float* weight) {
-  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
-    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) {
-      float* normed = normed_ + static_cast<size_t>(t) * hidden_;
-      kernels_->rms_norm(x_ + static_cast<size_t>(t) * hidden_, weight, config_.hidden, hidden_, config_.eps, normed);
-      kernels_->quantize(normed, hidden_, config_.activations, limbs_ + t * limb_stride_, &rows_[t]);
-    }
+  for_tokens([&](int t) {
+    float* normed = normed_ + static_cast<size_t>(t) * hidden_;
+    kernels_->rms_norm(x_ + static_cast<size_t>(t) * hidden_, weight, config_.hidden, hidden_, config_.eps, normed);
+    kernels_->quantize(normed, hidden_, config_.activations, limbs_ + t * limb_stride_, &rows_[t]);
   });
 }
 
@@ -162,57 +177,67 @@ void Model::multiply_many(const Matrix& matrix, int blocks, const Row* const* in
 void Model::attention(const Layer& layer, const maple_slice* slices) {
   multiply(layer.qkv, query_ + 2 * kv_, row_list_.data(), tokens_, {qkv_list_.data(), nullptr},
            upcoming(layer.output, config_.hidden));
-  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
-    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) append_keys(layer, slices, t);
+  const int kv_heads = config_.kv_heads;
+  if (!single_tokens_) {  // a token attends to others of its step, so all keys come first
+    const int units = tokens_ * kv_heads, size = fair_chunk(units, pool_.threads(), kTokenChunk * kv_heads);
+    pool_.parallel(chunks_of(units, size), [&](int chunk, int) {
+      for (int u = chunk * size; u < std::min(units, (chunk + 1) * size); ++u) {
+        const int token = u / kv_heads, kv_head = u % kv_heads, group = config_.heads / kv_heads;
+        float* q = qkv_ + static_cast<size_t>(token) * (query_ + 2 * kv_) + kv_head * group * config_.head_dim;
+        for (int head = 0; head < group; ++head) turn(layer, token, true, q + head * config_.head_dim);
+        append_key(layer, slices, token, kv_head);
+      }
+    });
+  }
+  const std::vector<AttentionChunk>& chunks = attention_chunks_[layer.full];
+  for (const AttentionChunk& chunk : chunks)
+    if (chunk.number >= 0)
+      for (int head = 0; head < kv_heads; ++head)
+        segments_left_[chunk.number * kv_heads + head].store(chunk.run_end - chunk.run_begin, std::memory_order_relaxed);
+  pool_.parallel(static_cast<int>(chunks.size()) * kv_heads, [&](int chunk, int thread) {
+    attend(layer, slices, chunks[chunk / kv_heads], chunk % kv_heads, thread);
   });
-  const int kv_heads = config_.kv_heads, runs = static_cast<int>(runs_.size());
-  pool_.parallel(runs * kv_heads, [&](int chunk, int thread) {
-    attend(layer, slices, runs_[chunk / kv_heads], chunk % kv_heads, thread);
+  for_tokens([&](int t) {
+    kernels_->quantize(attended_ + static_cast<size_t>(t) * query_, query_, config_.activations,
+                       attention_limbs_ + t * attention_limb_stride_, &attention_rows_[t]);
   });
-  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
-    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t)
-      kernels_->quantize(attended_ + static_cast<size_t>(t) * query_, query_, config_.activations,
-                         attention_limbs_ + t * attention_limb_stride_, &attention_rows_[t]);
-  });
-  multiply(layer.output, config_.hidden, attention_list_.data(), tokens_, {x_list_.data(), ones_.data()},
-           upcoming(layer.router, config_.experts));
+  multiply(layer.output, config_.hidden, attention_list_.data(), tokens_, {x_list_.data(), ones_.data()}, {});
 }
 
-// QK norm and RoPE in place (queries also take the 1 / sqrt(dim) of the scores), keys and values into the cache.
-void Model::append_keys(const Layer& layer, const maple_slice* slices, int token) {
+// QK norm and RoPE of a head in place; queries also take the 1 / sqrt(dim) of the scores.
+void Model::turn(const Layer& layer, int token, bool query, float* v) const {
   const int dim = config_.head_dim, half = config_.rotary_dim / 2;
-  float* q = qkv_ + static_cast<size_t>(token) * (query_ + 2 * kv_);
   const float* angles = rope_ + static_cast<size_t>(token) * config_.rotary_dim;
-  for (int head = 0; head < config_.heads + config_.kv_heads; ++head) {
-    float* v = q + head * dim;
-    const bool query = head < config_.heads;
-    const std::vector<float>& norm = query ? layer.q_norm : layer.k_norm;
-    if (!norm.empty()) kernels_->rms_norm(v, norm.data(), dim, dim, config_.eps, v);
-    if (!layer.full)
-      for (int f = 0; f < half; ++f) {
-        const float c = angles[2 * f], s = angles[2 * f + 1], a = v[f], b = v[f + half];
-        v[f] = a * c - b * s;
-        v[f + half] = b * c + a * s;
-      }
-    if (query)
-      for (int d = 0; d < dim; ++d) v[d] *= score_scale_;
-  }
+  const std::vector<float>& norm = query ? layer.q_norm : layer.k_norm;
+  if (!norm.empty()) kernels_->rms_norm(v, norm.data(), dim, dim, config_.eps, v);
+  if (!layer.full)
+    for (int f = 0; f < half; ++f) {
+      const float c = angles[2 * f], s = angles[2 * f + 1], a = v[f], b = v[f + half];
+      v[f] = a * c - b * s;
+      v[f + half] = b * c + a * s;
+    }
+  if (query)
+    for (int d = 0; d < dim; ++d) v[d] *= score_scale_;
+}
+
+// A token's key, turned, and value into the cache.
+void Model::append_key(const Layer& layer, const maple_slice* slices, int token, int kv_head) {
+  float* k = qkv_ + static_cast<size_t>(token) * (query_ + 2 * kv_) + query_ + kv_head * config_.head_dim;
+  turn(layer, token, false, k);
   const maple_slice& slice = slices[slice_of_[token]];
   const int position = position_of_[token];
   const int32_t* table = layer.full ? slice.blocks : slice.sliding_blocks;
   const size_t offset = static_cast<size_t>(table[position / kKvTokens]) * kv_block_bytes(!layer.full);
-  for (int head = 0; head < config_.kv_heads; ++head) {
-    const float* k = q + query_ + head * dim;
-    kernels_->append(tile_, kv_tile(layer, head) + offset, position % kKvTokens, k, k + kv_);
-  }
+  kernels_->append(tile_, kv_tile(layer, kv_head) + offset, position % kKvTokens, k, k + kv_);
 }
 
-void Model::attend(const Layer& layer, const maple_slice* slices, const AttentionRun& run, int kv_head, int thread) {
+void Model::attend(const Layer& layer, const maple_slice* slices, const AttentionChunk& chunk, int kv_head, int thread) {
+  const AttentionRun& run = runs_[chunk.run];
   const maple_slice& slice = slices[run.slice];
-  const int group = config_.heads / config_.kv_heads, stride = query_ + 2 * kv_;
+  const int dim = config_.head_dim, group = config_.heads / config_.kv_heads, stride = query_ + 2 * kv_;
   Attention a;
-  a.q = qkv_ + static_cast<size_t>(run.first) * stride + kv_head * group * config_.head_dim;
-  a.out = attended_ + static_cast<size_t>(run.first) * query_ + kv_head * group * config_.head_dim;
+  a.q = qkv_ + static_cast<size_t>(run.first) * stride + kv_head * group * dim;
+  a.out = attended_ + static_cast<size_t>(run.first) * query_ + kv_head * group * dim;
   a.q_stride = static_cast<size_t>(stride);
   a.out_stride = static_cast<size_t>(query_);
   a.tokens = run.count;
@@ -224,24 +249,39 @@ void Model::attend(const Layer& layer, const maple_slice* slices, const Attentio
   a.blocks = layer.full ? slice.blocks : slice.sliding_blocks;
   a.tile = tile_;
   a.scratch = reinterpret_cast<float*>(scratch(thread));
+  if (single_tokens_) {  // queries of its own for each chunk; the key goes where the chunk with the newest segment reads it
+    float* q = a.scratch + attention_scratch(group, dim);
+    std::memcpy(q, a.q, static_cast<size_t>(group) * dim * sizeof(float));
+    for (int head = 0; head < group; ++head) turn(layer, run.first, true, q + head * dim);
+    a.q = q;
+    if (chunk.end == chunk.run_end) append_key(layer, slices, run.first, kv_head);
+  }
+  a.segment_blocks = chunk.segment_blocks;
+  a.first_segment = chunk.begin, a.last_segment = chunk.end;
+  a.parts = nullptr;
+  if (chunk.number < 0) return kernels_->attend(a);
+  const int place = chunk.number * config_.kv_heads + kv_head;
+  float* parts = reinterpret_cast<float*>(parts_.get()) + place * run_parts_;
+  a.parts = parts + (chunk.begin - chunk.run_begin) * attention_part(run.count, group, dim);
   kernels_->attend(a);
+  const int taken = chunk.end - chunk.begin;
+  if (segments_left_[place].fetch_sub(taken, std::memory_order_acq_rel) != taken) return;
+  a.first_segment = chunk.run_begin, a.last_segment = chunk.run_end, a.parts = parts;
+  kernels_->merge_segments(a);
 }
 
 // ---- experts -------------------------------------------------------------------------------------------------------
 
 void Model::experts(const Layer& layer, Upcoming after) {
-  multiply(layer.router, config_.experts, row_list_.data(), tokens_, {router_list_.data(), nullptr}, {});
-  pool_.parallel(chunks_of(tokens_, kTokenChunk), [&](int chunk, int) {
-    for (int t = chunk * kTokenChunk; t < std::min(tokens_, (chunk + 1) * kTokenChunk); ++t) route(t);
-  });
+  score_experts(layer);
+  for_tokens([&](int t) { route(t); });
   group_by_expert();
 
   // Many experts are read one after the other, so each should be long; a single token's few leave the threads uneven.
   const int pairs = tokens_ * config_.experts_per_token, active = static_cast<int>(active_.size());
   const bool many = pairs >= 4 * active && active >= 8 * pool_.threads();  // tokens, and experts to even the threads out
-  const int fair = chunks_of(config_.hidden, kBlockRows) / (many ? pool_.threads() : 2 * pool_.threads()) / 4 * 4;
-  const int size = tokens_ == 1 ? kDownBlocks : std::clamp(fair, kDownBlocks, many ? kLookupBlocks : 4 * kDownBlocks);
-  gate_and_up(layer, many ? kLookupBlocks : kLookupLeastBlocks, size);
+  const int size = down_chunk(chunks_of(config_.hidden, kBlockRows), pool_.threads(), tokens_, many);
+  gate_and_up(layer, gate_up_chunk(active, 2 * width_ / kBlockRows, pool_.threads(), many), size);
   pool_.parallel(chunks_of(pairs, 4 * kTokenChunk), [&](int chunk, int) {
     for (int p = chunk * 4 * kTokenChunk; p < std::min(pairs, (chunk + 1) * 4 * kTokenChunk); ++p)
       kernels_->quantize(hidden_rows_ + static_cast<size_t>(p) * width_, width_, config_.activations,
@@ -250,9 +290,27 @@ void Model::experts(const Layer& layer, Upcoming after) {
   down(layer, size, after);
 }
 
-void Model::gate_and_up(const Layer& layer, int most, int down_size) {
+// The router has few rows: its columns are cut too.
+void Model::score_experts(const Layer& layer) {
+  const int blocks = chunks_of(config_.experts, kBlockRows), units = kRouterParts * blocks;
+  const int size = fair_chunk(units, pool_.threads(), units / 4), cols = layer.router.padded_cols / kRouterParts;
+  const size_t part_bytes = layer.router.block_bytes / kRouterParts;
+  pool_.parallel(chunks_of(units, size), [&](int chunk, int thread) {
+    for (int u = chunk * size; u < std::min(units, (chunk + 1) * size);) {
+      const int part = u / blocks, begin = u % blocks, end = std::min(blocks, begin + (chunk + 1) * size - u);
+      Matrix matrix = layer.router;
+      matrix.blocks += static_cast<size_t>(part) * part_bytes;
+      matrix.padded_cols = cols;
+      kernels_->matmul(matrix, begin, end, config_.activations, router_rows_.data() + static_cast<size_t>(part) * config_.max_tokens,
+                       tokens_, {router_list_.data() + static_cast<size_t>(part) * config_.max_tokens, nullptr}, scratch(thread));
+      u += end - begin;
+    }
+  });
+}
+
+void Model::gate_and_up(const Layer& layer, int size, int down_size) {
   const int active = static_cast<int>(active_.size()), blocks = 2 * width_ / kBlockRows;
-  const int size = std::min(blocks, most), parts = chunks_of(blocks, size), chunks = active * parts;
+  const int parts = chunks_of(blocks, size), chunks = active * parts;
   const size_t down_bytes = static_cast<size_t>(down_size) * layer.down.block_bytes;
   const auto at = [&](int chunk) {
     return layer.gate_up.blocks + static_cast<size_t>(active_[chunk / parts]) * layer.gate_up_bytes +
@@ -298,7 +356,9 @@ void Model::down(const Layer& layer, int size, Upcoming after) {
 // The experts_per_token with the highest scores, ties to the lower index, in ascending order of expert; their weights are
 // those of a softmax over all experts, or over themselves.
 void Model::route(int token) {
-  const float* scores = router_ + static_cast<size_t>(token) * experts_;
+  float* scores = router_ + static_cast<size_t>(token) * kRouterParts * experts_;
+  for (int e = 0; e < config_.experts; ++e)
+    scores[e] = (scores[e] + scores[experts_ + e]) + (scores[2 * experts_ + e] + scores[3 * experts_ + e]);
   const int k = config_.experts_per_token, n = config_.experts;
   int* chosen = chosen_.data() + static_cast<size_t>(token) * k;
   int kept = 0;

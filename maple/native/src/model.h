@@ -1,6 +1,7 @@
 // A model bound to its packed weights, its KV cache and a pool of threads; one step at a time.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -30,6 +31,13 @@ struct AttentionRun {
   int slice, first, count;  // `first` counts from the start of the step
 };
 
+// Segments of a run that one thread takes, for one KV head.
+struct AttentionChunk {
+  int run, begin, end;
+  int number;        // of the run among those that are cut, or -1 where this is all of it
+  int run_begin, run_end, segment_blocks;
+};
+
 class Model {
  public:
   // Returns null with a line in `error` when anything does not fit.
@@ -54,10 +62,12 @@ class Model {
   void plan(const maple_slice* slices, int count);
   void embed(int token, int32_t id);
   void attention(const Layer& layer, const maple_slice* slices);
-  void append_keys(const Layer& layer, const maple_slice* slices, int token);
-  void attend(const Layer& layer, const maple_slice* slices, const AttentionRun& run, int kv_head, int thread);
+  void cut_attention(bool full);
+  void turn(const Layer& layer, int token, bool query, float* head) const;
+  void append_key(const Layer& layer, const maple_slice* slices, int token, int kv_head);
+  void attend(const Layer& layer, const maple_slice* slices, const AttentionChunk& chunk, int kv_head, int thread);
   void experts(const Layer& layer, Upcoming after);
-  void gate_and_up(const Layer& layer, int most, int down_size);
+  void gate_and_up(const Layer& layer, int size, int down_size);
   void down(const Layer& layer, int size, Upcoming after);
   void route(int token);
   float softmax_total(const float* scores, const int* chosen, float top, float* weights) const;
@@ -68,6 +78,9 @@ class Model {
   uint8_t* scratch(int thread) const { return scratch_ + static_cast<size_t>(thread) * scratch_bytes_; }
   void multiply_many(const Matrix& matrix, int blocks, const Row* const* inputs, int count, Sink sink);
   int chunk_blocks(const Matrix& matrix, int rows) const;
+  void score_experts(const Layer& layer);
+  template <class Do>
+  void for_tokens(const Do& each);
   Upcoming upcoming(const Matrix& matrix, int rows) const;
   const uint8_t* next_chunk(const Matrix& matrix, int chunk, int chunks, size_t chunk_bytes, Upcoming upcoming) const;
 
@@ -94,14 +107,20 @@ class Model {
   bool single_tokens_ = false;                 // every slice is one token long
   std::vector<int> slice_of_, position_of_;    // by token of the step
   std::vector<AttentionRun> runs_;
+  std::vector<AttentionChunk> attention_chunks_[2];  // of the sliding and of the full layers
+  Pages parts_;                                // of runs that are cut: [run][KV head][segment]
+  size_t run_parts_;                           // floats of a run and KV head in it
+  std::unique_ptr<std::atomic<int>[]> segments_left_;  // [run][KV head]
   Pages arena_;
-  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *router_, *rope_;
+  float *x_, *normed_, *qkv_, *attended_, *hidden_rows_, *rope_;
+  float* router_;                              // [tokens, kRouterParts, experts]
   float* group_sums_;                          // [tokens, hidden / kGroup]
   int8_t *limbs_, *attention_limbs_, *hidden_limbs_;
   uint8_t* scratch_;                           // of each thread, for one product or one run of attention at a time
   size_t scratch_bytes_;
   std::vector<Row> rows_, attention_rows_, hidden_row_;
-  std::vector<const Row*> row_list_, attention_list_, pair_rows_, pair_hidden_rows_, head_list_;
+  std::vector<Row> router_row_;                // [kRouterParts, tokens]
+  std::vector<const Row*> router_rows_, row_list_, attention_list_, pair_rows_, pair_hidden_rows_, head_list_;
   std::vector<float*> x_list_, qkv_list_, router_list_, pair_hidden_, pair_x_, logits_list_;
   std::vector<float> pair_weight_, ones_;
   std::vector<int> chosen_;                    // [tokens, experts_per_token], ascending

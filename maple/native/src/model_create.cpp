@@ -5,12 +5,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "chunks.h"
 #include "failure.h"
 #include "model.h"
 
 namespace maple {
 
 namespace {
+
+constexpr size_t kHugeFrom = 4 << 20;
 
 int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
@@ -82,12 +85,15 @@ Pages map_pages(size_t bytes) {
   bytes = std::max<size_t>(bytes, 64);
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return Pages(nullptr, Unmap{0});
+#ifdef MADV_HUGEPAGE
+  if (bytes >= kHugeFrom) madvise(p, bytes, MADV_HUGEPAGE);  // a refusal changes the speed alone
+#endif
   return Pages(static_cast<uint8_t*>(p), Unmap{bytes});
 }
 
 Model::Model(const maple_config& config, const KernelTable* kernels)
     : config_(config), kernels_(kernels), pool_(config.threads), full_pool_(nullptr, Unmap{0}), sliding_pool_(nullptr, Unmap{0}),
-      arena_(nullptr, Unmap{0}) {
+      parts_(nullptr, Unmap{0}), arena_(nullptr, Unmap{0}) {
   hidden_ = round_up(config.hidden, kGroup);  // the widest unit of columns
   query_ = config.heads * config.head_dim;
   kv_ = config.kv_heads * config.head_dim;
@@ -101,7 +107,9 @@ Model::Model(const maple_config& config, const KernelTable* kernels)
   limb_stride_ = skewed(hidden_ * limbs);
   attention_limb_stride_ = skewed(query_ * limbs);
   hidden_limb_stride_ = skewed(width_ * limbs);
-  const size_t attention = attention_scratch(config.heads / config.kv_heads, config.head_dim) * sizeof(float);
+  const int group = config.heads / config.kv_heads;
+  const size_t attention = (attention_scratch(group, config.head_dim) + static_cast<size_t>(group) * config.head_dim) * sizeof(float);
+  run_parts_ = (kMostSegments + 1) * attention_part(kAttendTokens, group, config.head_dim);
   scratch_bytes_ = (std::max(attention, kProductScratch) + 127) / 64 * 64;
   for (int f = 0; f < config.rotary_dim / 2; ++f)
     inverse_frequency_.push_back(std::pow(static_cast<double>(config.rope_theta), -2.0 * f / config.rotary_dim));
@@ -159,13 +167,16 @@ bool Model::allocate(char* error) {
   };
   const size_t f = sizeof(float), qkv = static_cast<size_t>(query_) + 2 * kv_;
   const size_t x = reserve(n * hidden_ * f), normed = reserve(n * hidden_ * f), qkv_rows = reserve(n * qkv * f),
-               attended = reserve(n * query_ * f), hidden_rows = reserve(pairs * width_ * f), router = reserve(n * experts_ * f),
+               attended = reserve(n * query_ * f), hidden_rows = reserve(pairs * width_ * f), router = reserve(n * experts_ * kRouterParts * f),
                rope = reserve(n * std::max(config_.rotary_dim, 1) * f),
                group_sums = reserve(n * hidden_ / kGroup * f),
                scratch = reserve(pool_.threads() * scratch_bytes_), limbs = reserve(n * limb_stride_),
                attention_limbs = reserve(n * attention_limb_stride_), hidden_limbs = reserve(pairs * hidden_limb_stride_);
+  const size_t cut = 2 * static_cast<size_t>(pool_.threads()) + config_.kv_heads;  // runs and heads, at most: see segment_chunk
+  parts_ = map_pages(cut * run_parts_ * f);
+  segments_left_.reset(new std::atomic<int>[cut]);
   arena_ = map_pages(used);
-  if (!arena_ || !full_pool_ || !sliding_pool_) {
+  if (!arena_ || !parts_ || !full_pool_ || !sliding_pool_) {
     fail(error, "out of memory: %zu bytes of KV cache and %zu of scratch", full_block_bytes_ * config_.kv_blocks +
          sliding_block_bytes_ * config_.sliding_kv_blocks, used);
     return false;
@@ -187,8 +198,15 @@ bool Model::allocate(char* error) {
     attention_list_.push_back(&attention_rows_[t]);
     x_list_.push_back(x_ + t * hidden_);
     qkv_list_.push_back(qkv_ + t * qkv);
-    router_list_.push_back(router_ + t * experts_);
   }
+  router_row_.resize(kRouterParts * n);
+  for (size_t p = 0; p < kRouterParts; ++p)
+    for (size_t t = 0; t < n; ++t) {
+      Row& row = router_row_[p * n + t];
+      row.f32 = normed_ + t * hidden_ + p * (layers_[0].router.padded_cols / kRouterParts);
+      router_rows_.push_back(&row);
+      router_list_.push_back(router_ + (t * kRouterParts + p) * experts_);
+    }
   for (size_t p = 0; p < pairs; ++p) {
     pair_hidden_rows_.push_back(&hidden_row_[p]);
     pair_hidden_.push_back(hidden_rows_ + p * width_);
