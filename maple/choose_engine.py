@@ -15,6 +15,7 @@ import structlog
 from maple.configure import cache_folder
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Engine
+from maple.engine.loading import LoadingGauge
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import read_script
 from maple.settings import Settings
@@ -47,7 +48,9 @@ def build_engine(settings: Settings) -> Engine:
         )
     from maple.engine.worker import ThreadedEngine  # noqa: PLC0415 -- only where a model is wanted
 
-    return ThreadedEngine(model_loader(settings), limits=limits, session_files=session_files(settings))
+    gauge = LoadingGauge()
+    loader = model_loader(settings, gauge)
+    return ThreadedEngine(loader, limits=limits, session_files=session_files(settings), gauge=gauge)
 
 
 def session_files(settings: Settings) -> SessionFiles | None:
@@ -61,11 +64,16 @@ def session_files(settings: Settings) -> SessionFiles | None:
     return files
 
 
-def model_loader(settings: Settings) -> Loader:
-    """The native kernels' loader, or torch's where they are missing or another device or type is wanted."""
+def model_loader(settings: Settings, gauge: LoadingGauge | None = None) -> Loader:
+    """The native kernels' loader, or torch's where they are missing or another device or type is wanted.
+
+    ``gauge`` hears how far it is.
+    """
     from maple.engine.kv.cache import CacheLimits  # noqa: PLC0415 -- only where a model is wanted
     from maple.native.loader import native_loader  # noqa: PLC0415
     from maple.torch_model.loader import torch_loader  # noqa: PLC0415
+
+    report = (gauge or LoadingGauge()).report
 
     def torch() -> Loader:
         return torch_loader(
@@ -75,10 +83,13 @@ def model_loader(settings: Settings) -> Loader:
             limits=CacheLimits(
                 prefix_bytes=settings.prefix_cache_mb << 20, shared=settings.shared_prefix_cache
             ),
+            report=report,
         )
 
     def native() -> Loader:
-        return native_loader(native_source(settings), kernel_options(settings), otherwise=torch)
+        return native_loader(
+            native_source(settings), kernel_options(settings), otherwise=torch, report=report
+        )
 
     return choose_loader(settings, native=native, torch=torch)
 

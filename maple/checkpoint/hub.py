@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 
 from maple.checkpoint.disk import existing
 from maple.checkpoint.errors import LoadCancelled, LoadError
+from maple.checkpoint.progress import LoadReport, unheard
 from maple.checkpoint.shards import FLASHHEAD
 
 __all__ = ["cached", "fetch", "is_wanted"]
@@ -47,14 +48,16 @@ _LOG_EVERY = 5.0
 log = structlog.get_logger(__name__)
 
 
-def fetch(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib.Path:
+def fetch(
+    source: str, revision: str, cancelled: Callable[[], bool], report: LoadReport = unheard
+) -> pathlib.Path:
     """The folder of a hub id, downloaded as far as it is not in the hub's cache.
 
     Raises `LoadError` with one line, and `LoadCancelled` from within a download.
     """
     try:
         _announce(source, revision, cancelled)
-        return pathlib.Path(_snapshot(source, revision, cancelled, dry_run=False))
+        return pathlib.Path(_snapshot(source, revision, _bar_class(cancelled, report), dry_run=False))
     except (LoadCancelled, LoadError):
         raise
     except Exception as error:
@@ -98,13 +101,13 @@ def _reason(source: str, revision: str, error: Exception) -> str:
     return f"{source} could not be fetched from the hub: {type(error).__name__}"
 
 
-def _snapshot(source: str, revision: str, cancelled: Callable[[], bool], *, dry_run: bool) -> Any:
+def _snapshot(source: str, revision: str, bar: type[Any], *, dry_run: bool) -> Any:
     return snapshot_download(
         source,
         revision=revision,
         allow_patterns=list(WANTED),
         ignore_patterns=list(UNWANTED),
-        tqdm_class=_bar_class(cancelled),
+        tqdm_class=bar,
         dry_run=dry_run,
     )
 
@@ -112,7 +115,7 @@ def _snapshot(source: str, revision: str, cancelled: Callable[[], bool], *, dry_
 def _announce(source: str, revision: str, cancelled: Callable[[], bool]) -> None:
     """Say what a download will take before it starts; refuse one that cannot fit."""
     try:
-        files = _snapshot(source, revision, cancelled, dry_run=True)
+        files = _snapshot(source, revision, _bar_class(cancelled, unheard), dry_run=True)
     except DryRunError:
         return  # offline: what the cache holds is used, or the fetch says what is missing
     size = sum(file.file_size or 0 for file in files if file.will_download)
@@ -126,7 +129,7 @@ def _announce(source: str, revision: str, cancelled: Callable[[], bool]) -> None
         raise LoadError(f"{source} needs {size / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free")
 
 
-def _bar_class(cancelled: Callable[[], bool]) -> type[Any]:
+def _bar_class(cancelled: Callable[[], bool], report: LoadReport) -> type[Any]:
     """The client's progress bars: drawn on a terminal, logged elsewhere; they also notice a cancel."""
 
     class Bar(tqdm):  # type: ignore[misc] # untyped base
@@ -142,6 +145,8 @@ def _bar_class(cancelled: Callable[[], bool]) -> type[Any]:
                 self._logged = time.monotonic()
                 log.info("hub.downloading", bytes=int(self.n), total=int(self.total or 0))
             drawn: bool | None = super().update(n)
+            if self.unit == "B":
+                report("download", int(self.n), int(self.total or 0))
             return drawn
 
     return Bar

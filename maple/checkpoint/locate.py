@@ -7,13 +7,16 @@ import re
 from collections.abc import Callable
 
 from maple.checkpoint.errors import LoadError
+from maple.checkpoint.progress import LoadReport, unheard
 
 __all__ = ["locate", "locate_here"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def locate(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib.Path:
+def locate(
+    source: str, revision: str, cancelled: Callable[[], bool], report: LoadReport = unheard
+) -> pathlib.Path:
     """The folder of `source`, fetched from the hub if it is an id that is not a folder here.
 
     The HF_ variables are honoured: offline mode, endpoint, token, cache folder. Raises `LoadError` with one
@@ -28,7 +31,7 @@ def locate(source: str, revision: str, cancelled: Callable[[], bool]) -> pathlib
         raise LoadError(f"model folder {path.name} does not exist")
     from maple.checkpoint import hub  # noqa: PLC0415 - a third of a second that a folder need not wait for
 
-    return hub.fetch(source, revision, cancelled)
+    return hub.fetch(source, revision, cancelled, report)
 
 
 def locate_here(source: str, revision: str) -> pathlib.Path | None:

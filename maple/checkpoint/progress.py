@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import structlog
@@ -14,7 +14,16 @@ from tqdm import tqdm
 from maple.checkpoint.errors import LoadCancelled
 from maple.checkpoint.shards import TensorInfo
 
-__all__ = ["LoadProgress", "LoadTracker", "ProgressBar", "ProgressLog", "progress_reporter"]
+__all__ = [
+    "LoadProgress",
+    "LoadReport",
+    "LoadTracker",
+    "ProgressBar",
+    "ProgressLog",
+    "progress_reporter",
+    "told",
+    "unheard",
+]
 
 _LOG_EVERY = 5.0  # seconds between two events of one load
 
@@ -28,6 +37,27 @@ class LoadProgress:
     tensors_done: int
     tensors_total: int
     seconds: float
+
+
+Phase = Literal["download", "packing", "load"]
+LoadReport = Callable[[Phase, int, int], None]
+"""Hears what a load is at, and how many of the phase's bytes are through, of how many; from any thread."""
+
+
+def unheard(_phase: Phase, _done: int, _total: int) -> None:
+    """A report that nobody wants."""
+
+
+def told(
+    progress: Callable[[LoadProgress], None], phase: Phase, report: LoadReport
+) -> Callable[[LoadProgress], None]:
+    """A `progress` whose bytes `report` hears of as well."""
+
+    def tell(now: LoadProgress) -> None:
+        progress(now)
+        report(phase, now.bytes_done, now.bytes_total)
+
+    return tell
 
 
 class LoadTracker:

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from maple.engine.loading import LoadingGauge
 from maple.engine.step_clock import StepClock
 from maple.errors import MapleError
 
@@ -225,6 +226,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def loading(self) -> LoadingGauge:
+        """How far the load is, while ``status`` is "loading"."""
+        ...
+
+    @property
     def steps(self) -> StepClock:
         """How long its thread takes for a step; any thread may look."""
         ...
@@ -283,8 +289,11 @@ class EngineError(MapleError):
     """The engine could not do a job."""
 
 
+@attrs.define(eq=False)
 class ModelLoading(EngineError):
-    """The weights are still loading."""
+    """The weights are still loading, for so many seconds if that can be told."""
+
+    seconds_left: int | None = None
 
 
 @attrs.define(eq=False)

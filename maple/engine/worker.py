@@ -19,6 +19,7 @@ from maple.engine.api import (
     SessionManifest,
     Ticket,
 )
+from maple.engine.loading import LoadingGauge
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
@@ -38,7 +39,8 @@ _CLOSED = "the engine is closed"
 class ThreadedEngine:
     """The `Engine` that runs a model. Its methods belong to the event loop that `start` was called on.
 
-    ``prefill`` overrides what the loaded runner asks for; sessions are saved to ``session_files``, if any.
+    ``prefill`` overrides what the loaded runner asks for; sessions are saved to ``session_files``, if any;
+    ``gauge`` is what the loader reports to.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class ThreadedEngine:
         limits: QueueLimits,
         prefill: PrefillLimits | None = None,
         session_files: SessionFiles | None = None,
+        gauge: LoadingGauge | None = None,
     ) -> None:
+        self.loading = gauge or LoadingGauge()
         self._status: EngineStatus = "loading"
         self._error: str | None = None
         self._served: Served | None = None

@@ -313,7 +313,7 @@ TABLE: Mapping[type[Exception], Row] = {
         type=SERVER_ERROR,
         code="model_loading",
         message=_say("the model is still loading"),
-        headers=_retry,
+        headers=lambda error: {"Retry-After": str(error.seconds_left or RETRY_SECONDS)},
         header_names=("Retry-After",),
     ),
     ModelFailed: Row(

@@ -55,7 +55,7 @@ def check_engine(turns: Turns) -> None:
     if turns.engine.draining:
         raise ShuttingDown
     if turns.status == "loading":
-        raise ModelLoading
+        raise ModelLoading(turns.engine.loading.seconds_left)
     if turns.status == "error":
         raise ModelFailed(turns.error or "unknown")
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import attrs
-from maple_protocols.adapter import Policy
+from maple_protocols.adapter import JsonObject, Policy
 from maple_protocols.rules import Doc
 
 from maple.engine.api import EngineStats, EngineStatus
+from maple.engine.loading import Loading
 from maple.http.api_operation import TEXT, Contents, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.base import JsonHandler
@@ -26,6 +27,7 @@ class Stats(EngineStats):
 
     model: str
     status: EngineStatus
+    loading: Annotated[Loading | None, Doc("There only while the model loads; bytes.")] = None
 
 
 @attrs.frozen(kw_only=True)
@@ -71,19 +73,26 @@ class StatsHandler(JsonHandler):
     async def respond(self, *groups: str) -> None:
         """The counts as of now."""
         turns, model = self.services.turns, self.services.settings.model_id
+        load = turns.engine.loading.now if turns.status == "loading" else None
         stats = _own_part(turns.engine.stats(), self.maple.own_ids(self.owner))
         if self._wants_json():
             counts = attrs.asdict(stats, recurse=False)
-            self.write(encode_json(attrs.asdict(Stats(model=model, status=turns.status, **counts))))
+            self.write(encode_json(_told(Stats(model=model, status=turns.status, loading=load, **counts))))
             return
         self.set_header("Content-Type", TEXT_TYPE)
-        self.write(f"{model} {turns.status}: {', '.join(_words(stats))}\n")
+        state = turns.status if load is None else f"{load.phase} {load.done}/{load.total}"
+        self.write(f"{model} {state}: {', '.join(_words(stats))}\n")
 
     def _wants_json(self) -> bool:
         wanted = self.get_query_argument("format", "")
         return wanted == "json" or (
             not wanted and "application/json" in self.request.headers.get("Accept", "")
         )
+
+
+def _told(stats: Stats) -> JsonObject:
+    fields: JsonObject = attrs.asdict(stats)
+    return {name: value for name, value in fields.items() if name != "loading" or value is not None}
 
 
 def _own_part(stats: EngineStats, ids: frozenset[str]) -> EngineStats:

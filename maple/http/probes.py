@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import attrs
 from maple_protocols.adapter import JsonObject, Policy
+from maple_protocols.rules import Doc
 
 from maple.engine.api import EngineStatus
+from maple.engine.loading import Loading
 from maple.http.api_operation import Operation, Operations, first_sentence, json_of
 from maple.http.application import Route
 from maple.http.base import JsonHandler
@@ -33,6 +35,7 @@ class Health:
     active: int
     version: str
     error: str | None
+    loading: Annotated[Loading | None, Doc("There only while the model loads; bytes.")] = None
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +60,8 @@ class Readiness:
 def encode(answer: Health | Liveness | Readiness) -> bytes:
     """An answer in JSON."""
     fields: JsonObject = attrs.asdict(answer)
+    if fields.get("loading", 0) is None:
+        del fields["loading"]
     return encode_json(fields)
 
 
@@ -101,6 +106,7 @@ class HealthHandler(ProbeHandler):
             active=stats.running,
             version=self.services.version,
             error=turns.error,
+            loading=turns.engine.loading.now if turns.status == "loading" else None,
         )
         self.write(encode(answer))
 

@@ -9,7 +9,7 @@ import attrs
 import structlog
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.progress import progress_reporter
+from maple.checkpoint.progress import LoadReport, progress_reporter, unheard
 from maple.checkpoint.served import loaded_engine
 from maple.engine.api import ModelFailed
 from maple.engine.cores import physical_cores
@@ -60,7 +60,11 @@ def kv_dtype(setting: str) -> KvDtype | None:
 
 
 def native_loader(
-    source: NativeSource, kernels: KernelOptions, *, otherwise: Callable[[], Loader] | None = None
+    source: NativeSource,
+    kernels: KernelOptions,
+    *,
+    otherwise: Callable[[], Loader] | None = None,
+    report: LoadReport = unheard,
 ) -> Loader:
     """A loader for the native kernels.
 
@@ -73,7 +77,10 @@ def native_loader(
         threads = kernels.threads or physical_cores()
         try:
             loaded = load_weights(
-                attrs.evolve(source, threads=threads), progress=progress_reporter(), cancelled=cancelled
+                attrs.evolve(source, threads=threads),
+                progress=progress_reporter(),
+                cancelled=cancelled,
+                report=report,
             )
             return _bind(loaded, attrs.evolve(kernels, threads=threads), started)
         except NotForKernels as error:

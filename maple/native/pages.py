@@ -63,14 +63,28 @@ def in_huge_pages(array: npt.NDArray[np.generic]) -> None:
             area.madvise(mmap.MADV_HUGEPAGE)
 
 
-def touch(arrays: Iterable[npt.NDArray[np.generic]], *, threads: int, cancelled: Callable[[], bool]) -> None:
-    """Touch every page of `arrays`; stops early, without an error, once `cancelled` says yes."""
+def touch(
+    arrays: Iterable[npt.NDArray[np.generic]],
+    *,
+    threads: int,
+    cancelled: Callable[[], bool],
+    report: Callable[[int, int], None] = lambda _done, _total: None,
+) -> None:
+    """Touch every page of `arrays`; stops early, without an error, once `cancelled` says yes.
+
+    `report` hears, in this thread, of the bytes touched and of all.
+    """
     runs = [array.reshape(-1).view(np.uint8) for array in arrays]
     blocks = [run[i : i + _BLOCK] for run in runs for i in range(0, run.size, _BLOCK)]
+
+    total = sum(run.size for run in runs)
 
     def touch_block(block: npt.NDArray[np.uint8]) -> None:
         if not cancelled():
             block[::_PAGE].max()
 
     with ThreadPoolExecutor(max(threads, _READERS), thread_name_prefix="maple-preload") as pool:
-        list(pool.map(touch_block, blocks))
+        done = 0
+        for block, _ in zip(blocks, pool.map(touch_block, blocks), strict=True):
+            done += block.size
+            report(done, total)

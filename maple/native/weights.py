@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from maple.checkpoint.fields import PlainConfig
 from maple.checkpoint.folder import Checkpoint
 from maple.checkpoint.locate import locate
 from maple.checkpoint.pack_cache import PackCache
-from maple.checkpoint.progress import LoadProgress, LoadTracker
+from maple.checkpoint.progress import LoadProgress, LoadReport, LoadTracker, told, unheard
 from maple.native.fingerprint import FORMAT
 from maple.native.forms import Forms
 from maple.native.layout import Layout
@@ -63,24 +64,28 @@ class NativeWeights:
 
 
 def load_weights(
-    options: NativeSource, *, progress: Callable[[LoadProgress], None], cancelled: Callable[[], bool]
+    options: NativeSource,
+    *,
+    progress: Callable[[LoadProgress], None],
+    cancelled: Callable[[], bool],
+    report: LoadReport = unheard,
 ) -> NativeWeights:
     """Load in the calling thread: map a pack, or pack another spelling and keep the pack.
 
     Raises `LoadError` with one line, `NotForKernels` for a checkpoint that only torch computes, and
     `LoadCancelled`.
     """
-    folder = locate(options.source, options.revision, cancelled)
+    folder = locate(options.source, options.revision, cancelled, report)
     if is_pack(folder):
         config = read_config(folder)
-        return _mapped(folder, config, Pack.open(folder, config), options, cancelled)
+        return _mapped(folder, config, Pack.open(folder, config), options, cancelled, report)
     checkpoint = Checkpoint.open(folder)
     layout = kernel_layout(checkpoint, options.head_dtype)
-    tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
+    tracker = LoadTracker(checkpoint.parts(), told(progress, "packing", report), cancelled)
     if options.cache_dir is not None and layout.nbytes >= options.keep_from:
         kept = _kept(checkpoint, layout, tracker, options.cache_dir, options.threads)
         if kept is not None:
-            return _mapped(folder, checkpoint.config, kept, options, cancelled)
+            return _mapped(folder, checkpoint.config, kept, options, cancelled, report)
     arrays = dict(packed_parts(checkpoint, layout, tracker, threads=options.threads))
     weights = layout.bind(arrays)
     return NativeWeights(
@@ -131,9 +136,11 @@ def _mapped(
     pack: Pack,
     options: NativeSource,
     cancelled: Callable[[], bool],
+    report: LoadReport,
 ) -> NativeWeights:
     if options.preload:
-        touch(pack.arrays.values(), threads=options.threads, cancelled=cancelled)
+        reading = functools.partial(report, "load")
+        touch(pack.arrays.values(), threads=options.threads, cancelled=cancelled, report=reading)
     if cancelled():
         raise LoadCancelled
     return NativeWeights(

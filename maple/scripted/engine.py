@@ -27,6 +27,7 @@ from maple.engine.api import (
     StopReason,
     Ticket,
 )
+from maple.engine.loading import LoadingGauge
 from maple.engine.step_clock import StepClock
 from maple.engine.stops import StopMatcher
 from maple.engine.ticket import JobTicket
@@ -70,6 +71,7 @@ class ScriptedEngine:
         self._recordings = tuple(recordings)
         self._served = served
         self._started = asyncio.Event()
+        self.loading = LoadingGauge()
         self._admission = Admission(limits, start=self._start, abort=self._abort)
         self._tasks: dict[JobTicket, asyncio.Task[None]] = {}
         self._earlier = EarlierPrompts()

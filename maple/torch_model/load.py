@@ -17,7 +17,7 @@ from maple.checkpoint import describe
 from maple.checkpoint.errors import LoadCancelled, LoadError, MapleModelError
 from maple.checkpoint.folder import Checkpoint
 from maple.checkpoint.locate import locate
-from maple.checkpoint.progress import LoadProgress, LoadTracker
+from maple.checkpoint.progress import LoadProgress, LoadReport, LoadTracker, told, unheard
 from maple.checkpoint.shards import MappedShards
 from maple.checkpoint.spelling import Dense, PerExpert
 from maple.torch_model.assemble import Form, assemble
@@ -102,6 +102,7 @@ def load(
     *,
     progress: Callable[[LoadProgress], None],
     cancelled: Callable[[], bool] = _never,
+    report: LoadReport = unheard,
 ) -> LoadedModel:
     """Load `options.source` in the calling thread.
 
@@ -111,10 +112,10 @@ def load(
     started = time.monotonic()
     register()
     form = _form(options)
-    folder = locate(options.source, options.revision, cancelled)
+    folder = locate(options.source, options.revision, cancelled, report)
     checkpoint = Checkpoint.open(folder)
     config = _config(checkpoint)
-    tracker = LoadTracker(checkpoint.parts(), progress, cancelled)
+    tracker = LoadTracker(checkpoint.parts(), told(progress, "load", report), cancelled)
     files = MappedShards(checkpoint.shards, copy_on_write=True)
     with torch.no_grad():
         ready, from_cache = None, False

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from maple.checkpoint.progress import LoadReport, progress_reporter, unheard
 from maple.engine.api import ModelFailed
 from maple.engine.cores import physical_cores
 from maple.engine.kv.cache import CacheLimits
@@ -28,6 +29,7 @@ def torch_loader(
     threads: int = 0,
     kv_cache_mb: int | None = None,
     limits: CacheLimits | None = None,
+    report: LoadReport = unheard,
 ) -> Loader:
     """A loader for the Transformers model. ``options`` is called, and torch imported, in the engine's thread.
 
@@ -42,7 +44,6 @@ def torch_loader(
         import torch  # noqa: PLC0415 - seconds of import that a server's start must not wait for
 
         from maple.checkpoint.errors import LoadError  # noqa: PLC0415
-        from maple.checkpoint.progress import progress_reporter  # noqa: PLC0415
         from maple.checkpoint.served import loaded_engine  # noqa: PLC0415
         from maple.torch_model.load import load  # noqa: PLC0415
         from maple.torch_model.runner import TorchRunner  # noqa: PLC0415
@@ -50,7 +51,7 @@ def torch_loader(
         _route_transformers_logs()
         torch.set_num_threads(threads or physical_cores())
         try:
-            loaded = load(options(), progress=progress_reporter(), cancelled=cancelled)
+            loaded = load(options(), progress=progress_reporter(), cancelled=cancelled, report=report)
             budget = kv_budget(kv_cache_mb, _free_bytes(torch, loaded.device))
             runner = TorchRunner(loaded, budget=budget, limits=limits)
             return loaded_engine(

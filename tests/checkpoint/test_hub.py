@@ -149,8 +149,11 @@ def test_an_id_is_fetched_once_and_only_what_is_needed(
     hub: FakeHub, hub_cache: pathlib.Path, published: str
 ) -> None:
     """Weights, config and tokenizer come, and once; code, pickles, the approximate head and prose do not."""
+    told: list[tuple[str, int, int]] = []
     with capture_logs() as logs:
-        folder = locate(published, "main", never)
+        folder = locate(published, "main", never, lambda *now: told.append(now))
+    assert told[-1][0] == "download"
+    assert told[-1][1] > 0
     assert folder.parent.name == "snapshots"
     assert folder.name == COMMIT
     wanted = [

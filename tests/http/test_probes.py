@@ -49,6 +49,25 @@ def test_health_while_loading_is_200(serve: Serve) -> None:
     assert {answer.json[key] for key in ("device", "dtype", "attention", "load_seconds", "error")} == {None}
 
 
+def test_a_load_tells_how_far_it_is(serve: Serve) -> None:
+    """Until the model is there /health and /v1/stats have one key more, and Retry-After is the time left."""
+    server = serve(loaded=False)
+    gauge = server.engine.loading
+    gauge.report("packing", 0, 4_000)
+    gauge.report("packing", 1_000, 4_000)
+    told = {"phase": "packing", "done": 1_000, "total": 4_000}
+    health, stats = server.get("/health").json, server.get("/v1/stats?format=json").json
+    assert list(health) == [*HEALTH_KEYS, "loading"]
+    assert health["loading"] == stats["loading"] == told
+    assert "packing 1000/4000" in server.get("/v1/stats").body.decode()
+    left = gauge.seconds_left
+    answer = server.chat()
+    assert answer.error["code"] == "model_loading"
+    assert left is not None
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "loading" not in serve().get("/v1/stats?format=json").json
+
+
 def test_health_after_a_failed_load_is_503_with_one_line(serve: Serve) -> None:
     """The process lives on to tell why."""
     server = serve(loaded=False)

@@ -181,6 +181,18 @@ def test_progress_counts_every_tensor_once(golden_folder: pathlib.Path) -> None:
     assert [one.tensors_done for one in seen] == list(range(1, last.tensors_total + 1))
 
 
+def test_a_load_tells_its_phases(golden_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Packing in bytes of the checkpoint, then the load of the pack in its own; the next load has the latter alone."""
+    seen: list[tuple[str, int, int]] = []
+    source = NativeSource(source=str(golden_folder / "bf16-stacked"), cache_dir=tmp_path, keep_from=0)
+    for phases in ({"packing", "load"}, {"load"}):
+        seen.clear()
+        load_weights(source, progress=quiet, cancelled=never, report=lambda *now: seen.append(now))
+        assert {phase for phase, _, _ in seen} == phases
+        assert seen[-1][0] == "load"
+        assert seen[-1][1] == seen[-1][2] > 0
+
+
 @pytest.mark.parametrize("after", [0, 5, 40])
 def test_a_load_can_be_cancelled(golden_folder: pathlib.Path, tmp_path: pathlib.Path, after: int) -> None:
     """A cancel is seen between two tensors, and nothing stays in the cache folder."""
