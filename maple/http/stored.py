@@ -7,6 +7,7 @@ import re
 from typing import cast
 
 import attrs
+import structlog
 from maple_protocols.adapter import (
     Done,
     Identity,
@@ -24,7 +25,9 @@ from maple.http.base import JsonHandler
 from maple.http.errors import NotConfigured, ResponseUnknown
 from maple.http.wire import encode_json
 from maple.memory_store import AnswerStore
-from maple.responses_store import StoreBroken, StoreFull
+from maple.responses_store import StoreBroken, StoreBusy, StoreFull
+
+log = structlog.get_logger(__name__)
 
 STORE_VARIABLE = "MAPLE_RESPONSE_STORE"
 KEEPING: Refusals = (ResponseUnknown, NotConfigured, StoreFull, StoreBroken)
@@ -74,12 +77,21 @@ class Recorder:
         self._owner = owner
 
     async def event(self, event: TurnEvent) -> None:
-        """Take the next event; the last is when the answer is stored. Raises StoreFull or StoreBroken."""
+        """Take the next event; the last is when the answer is stored.
+
+        Where the client insists, raises what the store does; an answer kept by default is worth more than the
+        keeping of it.
+        """
         if self._adapter is None or self._fold is None or self._store is None:
             return
         self._fold.event(event)
         if isinstance(event, Done):
-            await self._store.put(self._owner, self._adapter.kept(self._ask, self._fold.body()))
+            try:
+                await self._store.put(self._owner, self._adapter.kept(self._ask, self._fold.body()))
+            except (StoreFull, StoreBusy, StoreBroken) as error:
+                if self._ask.must_keep:
+                    raise
+                log.warning("store.answer_not_kept", reason=type(error).__name__)
 
 
 def query_of(handler: JsonHandler) -> dict[str, object]:

@@ -92,8 +92,9 @@ class Ask:
     ``model`` is the client's word (None where absent). ``max_tokens`` ≥ 1 or None. ``stop`` holds 0–16
     non-empty strings. ``echo`` carries protocol fields that only the protocol's own encoder reads.
 
-    ``keep`` asks for the answer to be kept, ``follows`` is the id of a kept one that this request goes on
-    from, and ``items`` are what was sent, in the protocol's own form (see ``adapter.KeepingAdapter``).
+    ``keep`` asks for the answer to be kept, and ``must_keep`` to fail where it cannot be. ``follows`` is the id
+    of a kept one that this request goes on from, and ``items`` are what was sent, in the protocol's own form (see
+    ``adapter.KeepingAdapter``).
 
     ``references`` are the ids of other kept answers that ``items`` refer into. ``call_forms`` says, by the name
     that the model knows, how a call goes out; like ``echo`` it is the protocol's own.
@@ -116,6 +117,7 @@ class Ask:
     session_id: str | None = None
     echo: Mapping[str, object] = attrs.field(factory=dict)
     keep: bool = False
+    must_keep: bool = False
     follows: str | None = None
     references: tuple[str, ...] = ()
     items: tuple[Mapping[str, object], ...] = ()

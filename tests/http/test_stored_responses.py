@@ -221,6 +221,12 @@ def test_a_store_that_fails_is_told_and_leaks_nothing(
     keeping.until_idle()
 
 
+def test_an_answer_is_not_lost_because_it_cannot_be_kept_by_default(keeping: LiveServer) -> None:
+    """Only who asks for it in so many words is told that the store failed; the log says it in any case."""
+    _break(keeping, "DROP TABLE responses")
+    assert keeping.post("/v1/responses", {"input": "first"}).json["output_text"] == "One"
+
+
 def test_the_loop_goes_on_while_the_store_waits(keeping: LiveServer, store_file: pathlib.Path) -> None:
     """Another process holds the file: probes are answered, and the answer comes once it lets go."""
     import sqlite3

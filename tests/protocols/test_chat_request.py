@@ -556,6 +556,13 @@ class TestSession:
         assert refusal(session_id=5).param == "session_id"
 
 
+@pytest.mark.parametrize(("seed", "drawn"), [(-1, None), (0, 0), (-2, -2)])
+def test_seed_minus_one_is_any_seed(seed: int, drawn: int | None) -> None:
+    """Clients' word for a random one."""
+    found = ask(seed=seed)
+    assert found.sampling.seed == drawn
+
+
 class TestUnsupported:
     def test_n_must_be_1(self) -> None:
         """N ≠ 1: A's example, word for word."""

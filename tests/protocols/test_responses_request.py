@@ -300,7 +300,7 @@ def test_fields_reach_the_ask() -> None:
         include_reasoning=False,
         user="u",
     )
-    assert attrs_without(found, "prompt", "echo", "items", "call_forms", "references") == {
+    assert attrs_without(found, "prompt", "echo", "items", "call_forms", "references", "must_keep") == {
         "keep": False,
         "follows": None,
         "model": "m",

@@ -153,6 +153,7 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             echo=_echo(request, offered, keep=keep),
             call_forms=forms,
             keep=keep,
+            must_keep=request.store is True,
             follows=request.previous_response_id,
             references=holders(request.input),
             items=wire_items(request.input),
