@@ -1,5 +1,6 @@
 // The only way this page makes elements: text stays text, whatever is in it.
 
+// Children may come in lists, which are as long as a text is: that many arguments a call does not take.
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -7,7 +8,7 @@ export function element(tag, attributes = {}, ...children) {
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value != null) node.setAttribute(name, value);
   }
-  node.append(...children.filter((child) => child != null));
+  children.flat().forEach((child) => child == null || node.append(child));
   return node;
 }
 

@@ -23,12 +23,12 @@ export function inline(text) {
 
 function span([whole, , code, strong, emphasis, label, target, address]) {
   if (code !== undefined) return element("code", {}, code.trim() || code);
-  if (strong !== undefined) return element("strong", {}, ...inline(strong));
-  if (emphasis !== undefined) return element("em", {}, ...inline(emphasis));
+  if (strong !== undefined) return element("strong", {}, inline(strong));
+  if (emphasis !== undefined) return element("em", {}, inline(emphasis));
   if (address !== undefined) return link(address, [address]);
   return SAFE_LINK.test(target) ? link(target, inline(label)) : whole;
 }
 
 function link(target, children) {
-  return element("a", { href: target, rel: "noopener noreferrer nofollow", target: "_blank" }, ...children);
+  return element("a", { href: target, rel: "noopener noreferrer nofollow", target: "_blank" }, children);
 }

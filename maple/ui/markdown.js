@@ -6,7 +6,7 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
 const HEADING = /^(#{1,6})\s+(.*)$/;
 const BULLET = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*$/;
+const RULED_CELL = /^:?-+:?$/;
 const DEEPEST = 8; // quotes and lists within one another; below it their marks are text
 
 // Draws `text` into a node. Blocks that are there already stay, with what is selected or focused in them.
@@ -15,7 +15,7 @@ export function draw(node, text) {
   let same = 0;
   while (same < fresh.length && node.childNodes[same]?.isEqualNode(fresh[same])) same += 1;
   while (node.childNodes.length > same) node.lastChild.remove();
-  node.append(...fresh.slice(same));
+  fresh.slice(same).forEach((block) => node.append(block));
 }
 
 const READERS = [fence, heading, rule, quote, table, list];
@@ -54,7 +54,7 @@ function heading(lines, at, out) {
   const match = HEADING.exec(lines[at]);
   if (!out) return match !== null;
   // The page and its messages have the first two levels.
-  out.push(element(`h${Math.min(6, match[1].length + 2)}`, {}, ...inline(match[2].trim().replace(/ #{1,6}$/, ""))));
+  out.push(element(`h${Math.min(6, match[1].length + 2)}`, {}, inline(match[2].trim().replace(/ #{1,6}$/, ""))));
   return at + 1;
 }
 
@@ -69,20 +69,25 @@ function quote(lines, at, out, depth) {
   let end = at;
   while (end < lines.length && /^\s*>/.test(lines[end])) end += 1;
   const inner = lines.slice(at, end).map((line) => line.replace(/^\s*> ?/, ""));
-  out.push(element("blockquote", {}, ...blocks(inner, depth + 1)));
+  out.push(element("blockquote", {}, blocks(inner, depth + 1)));
   return end;
 }
 
 function table(lines, at, out) {
-  if (!out) return lines[at].includes("|") && TABLE_RULE.test(lines[at + 1] ?? "");
+  if (!out) return lines[at].includes("|") && isTableRule(lines[at + 1] ?? "");
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|")) end += 1;
   const [names, ...rows] = [lines[at], ...lines.slice(at + 2, end)].map(cells);
-  const head = element("tr", {}, ...names.map((cell) => element("th", { scope: "col" }, ...inline(cell))));
-  const body = rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, ...inline(cell)))));
-  const whole = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+  const head = element("tr", {}, names.map((cell) => element("th", { scope: "col" }, inline(cell))));
+  const body = rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, inline(cell)))));
+  const whole = element("table", {}, element("thead", {}, head), element("tbody", {}, body));
   out.push(element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Table" }, whole));
   return end;
+}
+
+// By cells and not by one pattern, whose white space could be had in many ways: a long run of it took seconds.
+function isTableRule(line) {
+  return line.includes("|") && cells(line).every((cell) => RULED_CELL.test(cell));
 }
 
 function cells(line) {
@@ -109,7 +114,7 @@ function list(lines, at, out, depth) {
     else break;
   }
   const start = ordered && first[2] !== "1." ? parseInt(first[2], 10) : null;
-  out.push(element(ordered ? "ol" : "ul", { start }, ...items.map((item) => listItem(item, depth))));
+  out.push(element(ordered ? "ol" : "ul", { start }, items.map((item) => listItem(item, depth))));
   return end;
 }
 
@@ -118,14 +123,14 @@ function outdented(line, columns) {
 }
 
 function listItem([first, ...rest], depth) {
-  if (FENCE.test(first)) return element("li", {}, ...blocks([first, ...rest], depth + 1));
-  return element("li", {}, ...inline(first), ...blocks(rest, depth + 1));
+  if (FENCE.test(first)) return element("li", {}, blocks([first, ...rest], depth + 1));
+  return element("li", {}, inline(first), blocks(rest, depth + 1));
 }
 
 function paragraph(lines, at, out, depth) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() && !readerFor(lines, end, depth)) end += 1;
   const nodes = lines.slice(at, end).flatMap((line, index) => [...(index ? [element("br")] : []), ...inline(line)]);
-  out.push(element("p", {}, ...nodes));
+  out.push(element("p", {}, nodes));
   return end;
 }
