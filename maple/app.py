@@ -31,6 +31,7 @@ from maple.observe.systemd import Notifier
 from maple.observe.tracing import open_tracing
 from maple.observe.watchdog import Watchdog, end_anyway
 from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings
 from maple.turn import ParserPair, TurnDefaults, Turns
@@ -123,6 +124,7 @@ async def open_prompts(turns: Turns) -> None:
     if served is None:
         return
     try:
+        await asyncio.to_thread(try_template, served.folder)
         encoder = await asyncio.to_thread(PromptEncoder, served.folder)
     except MapleError as error:
         log.error("server.tokenizer_unusable", reason=str(error))  # noqa: TRY400 -- the reason is the whole story

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
+import functools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import attrs
@@ -18,17 +19,21 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 import jinja2.utils
+import jinja2.visitor
 from jinja2.runtime import Context
 
+from maple.prompt.bounds import (
+    BoundError,
+    bounded_filter,
+    check_format,
+    check_method,
+    check_operation,
+    join,
+    weigh,
+)
 from maple.prompt.control_text import ControlText, unseal_value
 
 RENDER_SECONDS = 20.0
-LARGEST_VALUE = 1 << 26
-"""Characters or items that one expression of a template may build."""
-
-
-class BoundError(jinja2.TemplateError):
-    """The template takes too long or builds too much."""
 
 
 class RefusedError(jinja2.TemplateError):
@@ -63,50 +68,82 @@ def sandbox() -> jinja2.Environment:
         lstrip_blocks=True,
         extensions=[_GenerationTag, jinja2.ext.loopcontrols],
         finalize=_finalize,
+        optimized=False,  # which would compute constant expressions while compiling, without a clock
     )
     environment.filters["tojson"] = _tojson
+    environment.filters = {name: bounded_filter(name, each) for name, each in environment.filters.items()}
+    del environment.globals["lipsum"]
     environment.globals.update(_GLOBALS)
     return environment
 
 
-def watch_loops(tree: jinja2.nodes.Template) -> None:
-    """Make every turn of a loop begin with a call, where the sandbox looks at the clock."""
+def watch(tree: jinja2.nodes.Template) -> jinja2.nodes.Template:
+    """The tree with the sandbox's eyes in it: every turn of a loop begins with a call, where it looks at the clock,
+    and ``~`` is a call that weighs.
+    """
     for loop in tree.find_all(jinja2.nodes.For):
-        tick = jinja2.nodes.Call(jinja2.nodes.EnvironmentAttribute("tick"), [], [], None, None)
-        loop.body.insert(0, jinja2.nodes.ExprStmt(tick).set_lineno(loop.lineno, override=False))
+        loop.body.insert(0, jinja2.nodes.ExprStmt(_call("tick", [])).set_lineno(loop.lineno, override=False))
+    found: jinja2.nodes.Template = _Concatenations().visit(tree)
+    return found
+
+
+def _call(name: str, arguments: list[jinja2.nodes.Expr]) -> jinja2.nodes.Call:
+    return jinja2.nodes.Call(jinja2.nodes.EnvironmentAttribute(name), arguments, [], None, None)
+
+
+class _Concatenations(jinja2.visitor.NodeTransformer):
+    """Jinja joins without asking the sandbox."""
+
+    def visit_Concat(self, node: jinja2.nodes.Concat) -> jinja2.nodes.Node:  # noqa: N802 -- Jinja's name
+        """``a ~ b`` as a call."""
+        self.generic_visit(node)
+        return _call("concatenate", node.nodes).set_lineno(node.lineno)
 
 
 class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """Jinja's immutable sandbox, which minds the clock at calls and the size of what operators build."""
 
-    intercepted_binops = frozenset({"+", "*", "**"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    concat = staticmethod(functools.partial(join, ""))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call `__obj` for a template; odd names, as in Jinja, because `kwargs` may hold any other."""
         if time.monotonic() > _rendering.get().deadline:
             raise BoundError(f"it ran for more than {RENDER_SECONDS:g} s")
+        text, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        if isinstance(text, str):
+            if name == "join":
+                return join(text, *args)
+            check_method(name, text, (*args, *kwargs.values()))
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute `left operator right` unless the result would be huge."""
-        if operator == "*" and _extent(left) * _extent(right) > LARGEST_VALUE:
-            raise BoundError("it multiplies a text or list beyond all use")
-        if operator == "+" and _extent(left) + _extent(right) > LARGEST_VALUE:
-            raise BoundError("it builds a text or list beyond all use")
-        if operator == "**" and abs(right) > 64:
-            raise BoundError("it raises a number to a power beyond all use")
+        """Compute ``left operator right`` unless the result would be huge."""
+        check_operation(operator, left, right)
         return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """``str.format`` as Jinja makes it safe, unless it would pad or repeat beyond all use."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        def bounded(*args: Any, **kwargs: Any) -> str:
+            check_format(value.__self__, (*args, *kwargs.values()))
+            return wrapped(*args, **kwargs)
+
+        return bounded
+
+    @staticmethod
+    def concatenate(*values: Any) -> str:
+        """``a ~ b``."""
+        weigh(values)
+        return join("", map(str, values))
 
     @staticmethod
     def tick() -> str:
         """Do nothing, through `call`: what every turn of a loop does first."""
         return ""
-
-
-def _extent(value: object) -> int:
-    if isinstance(value, str | list | tuple):
-        return max(1, len(value))
-    return abs(value) if isinstance(value, int) else 1
 
 
 class _GenerationTag(jinja2.ext.Extension):
@@ -183,5 +220,6 @@ def _tojson(
 def _finalize(value: object) -> object:
     """What a template prints. Python's own text of a container would show its seals."""
     if isinstance(value, dict | list | tuple):
+        weigh(value)
         return _rendering.get().control.seal(str(unseal_value(value)))
     return value

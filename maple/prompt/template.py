@@ -11,8 +11,9 @@ import jinja2.meta
 import jinja2.nodes
 
 from maple.errors import MapleError
+from maple.prompt.bounds import BoundError
 from maple.prompt.control_text import ControlText
-from maple.prompt.sandbox import BoundError, RefusedError, rendering, sandbox, watch_loops
+from maple.prompt.sandbox import RefusedError, rendering, sandbox, watch
 
 _REASON_LIMIT = 200
 _COMPILE_ERRORS = (jinja2.TemplateError, RecursionError, SyntaxError, MemoryError, OverflowError, ValueError)
@@ -61,8 +62,7 @@ class ChatTemplate:
             undeclared = jinja2.meta.find_undeclared_variables(tree) - environment.globals.keys()
             self.variables = frozenset(undeclared & _read_before_set(tree))
             """Names whose value the template takes from outside."""
-            watch_loops(tree)
-            self._template = environment.from_string(tree)
+            self._template = environment.from_string(watch(tree))
         except jinja2.TemplateSyntaxError as error:
             raise TemplateInvalid(_one_line(f"line {error.lineno}: {error.message}")) from error
         except _COMPILE_ERRORS as error:

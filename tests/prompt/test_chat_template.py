@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import resource
 from typing import Any
 
 import pytest
@@ -141,6 +142,105 @@ def test_a_template_that_breaks_is_one_line(source: str) -> None:
         rendered(source)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+HUGE = "3" + "0" * 10
+DOUBLING = (
+    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = STEP %}{% endfor %}{{ ns.x }}"
+)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'x' | center(HUGE) }}",
+        "{{ ['x'] | map('center', HUGE) | list }}",
+        *("{{ 'x'.METHOD(HUGE) }}".replace("METHOD", name) for name in ("center", "ljust", "rjust", "zfill")),
+        "{{ '\\t'.expandtabs(HUGE) }}",
+        "{{ ('\\t' * 1000000).expandtabs(1000000) }}",
+        "{{ '%HUGEd' % 1 }}",
+        "{{ '%*d' % (HUGE, 1) }}",
+        "{{ '%.HUGEf' % 1 }}",
+        "{{ '%HUGEd' | format(1) }}",
+        "{{ '{:>HUGE}'.format('x') }}",
+        "{{ '{:>{}}'.format('x', HUGE) }}",
+        "{{ ('{0}' * 1000000).format('x' * 1000000) }}",
+        "{{ ('%s' * 1000000) % ('x' * 1000000) }}",
+        "{{ [1] | batch(HUGE, 0) | list }}",
+        "{{ [1] | slice(HUGE, 0) | list }}",
+        "{{ 'x\\ny' | indent(HUGE) }}",
+        "{{ ('\\n' * 1000000) | indent(1000000) }}",
+        "{{ ('\\n' * 1000000) | indent('x' * 1000000) }}",
+        "{{ ('x' * 1000000).translate({120: 'x' * 1000000}) }}",
+        "{{ ('x' * 60000000).translate({120: 'xx'}) }}",
+        "{{ ('x' * 1000000).replace('x', 'y' * 1000000) }}",
+        "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}",
+        "{{ ('x' * 1000000).replace('', 'y' * 1000000) }}",
+        "{{ ('x' * 1000000).join(['y'] * 1000000) }}",
+        "{{ ('x' * 1000000).join('y' * 1000000) }}",
+        "{{ (['y'] * 1000000) | join('x' * 1000000) }}",
+        "{{ ['x' * 1000000] * 1000000 }}",
+        "{{ (['x' * 1000000] * 1000) | join }}",
+        "{{ (['x' * 1000000] * 1000) | tojson }}",
+        "{{ [1] | tojson(indent=HUGE) }}",
+        "{{ 9 ** 64 ** 64 ** 64 }}",
+        "{{ ((9 ** 64) ** 64) ** 64 }}",
+        "{{ 9 ** -HUGE }}",
+        "{% set ns = namespace(x=9 ** 64) %}{% for i in range(60) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
+        DOUBLING.replace("STEP", "ns.x ~ ns.x"),
+        DOUBLING.replace("STEP", "ns.x + ns.x"),
+        DOUBLING.replace("STEP", "ns.x.join([ns.x, ns.x, ns.x])"),
+        DOUBLING.replace("STEP", "[ns.x, ns.x] | join"),
+        DOUBLING.replace("STEP", "'%s%s' % (ns.x, ns.x)"),
+        DOUBLING.replace("STEP", "'{0}{0}'.format(ns.x)"),
+        DOUBLING.replace("STEP", "ns.x | replace('x', 'xx')"),
+        DOUBLING.replace("STEP", "[ns.x, ns.x]"),
+        DOUBLING.replace("STEP", "{1: ns.x, 2: ns.x}"),
+        DOUBLING.replace("{{ ns.x }}", "{{ ns.x | tojson }}").replace("STEP", "[ns.x, ns.x]"),
+        DOUBLING.replace("{{ ns.x }}", "{{ ns.x ~ '' }}").replace("STEP", "[ns.x, ns.x]"),
+        DOUBLING.replace("{{ ns.x }}", "{{ ns.x | string }}").replace("STEP", "[ns.x, ns.x]"),
+        DOUBLING.replace("{{ ns.x }}", "{{ '%s' % [ns.x] }}").replace("STEP", "[ns.x, ns.x]"),
+        DOUBLING.replace(
+            "{% set ns.x = STEP %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"
+        ),
+        "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}" + DOUBLING.replace("STEP", "m(ns.x)"),
+        "{{ lipsum(n=HUGE) }}",
+    ],
+)
+def test_nothing_huge_is_built_whatever_builds_it(source: str) -> None:
+    """Operators, filters, methods, captured blocks: refused for what they are given, before they have built it."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(TemplateFailed):
+        rendered(source.replace("HUGE", HUGE))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB, and not 30 GB
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ 'x' | center(5) }}|{{ 'x'.ljust(3) }}|{{ '7'.zfill(3) }}", "  x  |x  |007"),
+        ("{{ '%5d' % 1 }}|{{ '%s-%s' % ('a', 2) }}|{{ '%d%%' % 5 }}|{{ 7 % 4 }}", "    1|a-2|5%|3"),
+        ("{{ '{:>4}'.format('x') }}|{{ '{a}{}'.format(1, a=2) }}|{{ '%s' | format('y') }}", "   x|21|y"),
+        ("{{ [1, 2, 3] | batch(2, 0) | list }}", "[[1, 2], [3, 0]]"),
+        (
+            "{{ 'a\nb' | indent(2) }}|{{ 'aXb'.replace('X', '-') }}|{{ 'ab' | replace('b', 'c') }}",
+            "a\n  b|a-b|ac",
+        ),
+        (
+            "{{ ', '.join(['a', 'b']) }}|{{ [1, 2] | join('+') }}|{{ 'abc' | map('upper') | join }}",
+            "a, b|1+2|ABC",
+        ),
+        ("{{ 1 ~ 'a' ~ none ~ missing }}|{{ 'x' ~ ('y' ~ 'z') }}", "1aNone|xyz"),
+        ("{{ 2 ** 10 }}|{{ 2.0 ** -1 }}|{{ 3 * 'ab' }}|{{ [1] * 2 + [3] }}", "1024|0.5|ababab|[1, 1, 3]"),
+        (
+            "{% set x %}a{{ 1 }}{% endset %}{{ x }}|{{ [3, 1] | sum }}|{{ {'a': 1} | tojson(indent=1) }}",
+            'a1|4|{\n "a": 1\n}',
+        ),
+    ],
+)
+def test_what_templates_do_is_as_in_jinja(source: str, text: str) -> None:
+    """The bounds are far beyond it."""
+    assert rendered(source) == text
 
 
 def test_a_failure_tells_the_place_and_no_text_of_the_client() -> None:
