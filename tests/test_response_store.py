@@ -28,10 +28,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
+NOW = time.time()
+"""One moment for all, so that what is made twice is equal."""
+
+
 def kept(name: str = "resp_1", text: str = "hi", age: float = 0) -> Kept:
-    return Kept(
-        id=name, created=int(time.time() - age), items=({"id": "msg_1", "text": text},), body={"id": name}
-    )
+    return Kept(id=name, created=int(NOW - age), items=({"id": "msg_1", "text": text},), body={"id": name})
 
 
 @pytest.fixture

@@ -112,6 +112,9 @@ def as_nobody(folder: pathlib.Path, *words: str) -> subprocess.CompletedProcess[
 
 def test_a_user_without_a_home_is_served(tmp_path: pathlib.Path) -> None:
     """Nothing is kept for the next start, which is a note, and no folder is made for it."""
+    pytest.importorskip(
+        "torch", reason="without it and the kernels the doctor finds nothing that could serve"
+    )
     told = as_nobody(tmp_path, "doctor", "--demo", "--port", "0")
     assert (told.returncode, told.stderr) == (0, "")
     assert "note  cache folder  none, since no home folder is known" in told.stdout
