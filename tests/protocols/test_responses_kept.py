@@ -14,7 +14,8 @@ from maple_protocols.adapter import Done, Identity, Kept, NumberedCall, Policy, 
 from maple_protocols.ask import Ask, CalledTool, Conversation, Message
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai.responses import ResponsesAdapter
-from maple_protocols.openai.responses_items import Items, conversation
+from maple_protocols.openai.responses_conversation import conversation
+from maple_protocols.openai.responses_items import Items
 from maple_protocols.openai.responses_kept import wire_items
 
 KEY = "0123456789abcdef" * 2

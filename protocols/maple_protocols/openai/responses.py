@@ -8,10 +8,11 @@ from typing import ClassVar
 from maple_protocols.adapter import Encoder, Fold, Identity, JsonObject, Kept, Policy
 from maple_protocols.answers import as_json
 from maple_protocols.ask import Ask
-from maple_protocols.openai.response_tables import ItemPage, Response, ResponseDeleted, ResponseEvent
-from maple_protocols.openai.responses_in import CODE, ResponsesRequest, continued_ask, responses_ask
+from maple_protocols.openai.responses_in import CODE, continued_ask, responses_ask
 from maple_protocols.openai.responses_kept import ItemsQuery, StoredQuery, item_page, keep
 from maple_protocols.openai.responses_out import ResponsesEncoder, ResponsesFold
+from maple_protocols.openai.responses_request import ResponsesRequest
+from maple_protocols.openai.responses_tables import ItemPage, Response, ResponseDeleted, ResponseEvent
 from maple_protocols.strict import structure
 
 

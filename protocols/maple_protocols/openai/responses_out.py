@@ -16,8 +16,8 @@ from maple_protocols.ask import Ask
 from maple_protocols.errors import ErrorBody
 from maple_protocols.openai.chat_out import DONE
 from maple_protocols.openai.chat_tables import CompletionDetails
-from maple_protocols.openai.response_calls import call_events, call_item
-from maple_protocols.openai.response_tables import (
+from maple_protocols.openai.responses_calls import call_events, call_item
+from maple_protocols.openai.responses_tables import (
     IncompleteDetails,
     InputDetails,
     ItemStatus,
@@ -26,7 +26,7 @@ from maple_protocols.openai.response_tables import (
     ResponseFailure,
     ResponseUsage,
 )
-from maple_protocols.openai.response_texts import Kind, MessageText, ReasoningText, SummaryText, TextItem
+from maple_protocols.openai.responses_texts import Kind, MessageText, ReasoningText, SummaryText, TextItem
 
 Events = list[JsonObject]
 _TEXTS: dict[Kind, type[TextItem]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from maple_protocols.adapter import JsonObject
-from maple_protocols.openai import response_tables as tables
-from maple_protocols.openai.response_tables import ItemStatus
+from maple_protocols.openai import responses_tables as tables
+from maple_protocols.openai.responses_tables import ItemStatus
 
 Kind = Literal["message", "reasoning", "summary"]
 Events = list[JsonObject]

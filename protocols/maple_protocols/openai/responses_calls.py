@@ -8,8 +8,8 @@ from typing import cast
 import attrs
 
 from maple_protocols.adapter import JsonObject, NumberedCall
-from maple_protocols.openai.response_tables import OutputCall, OutputCustomCall, OutputShellCall
-from maple_protocols.openai.response_tools import CallForm, custom_input, shell_action
+from maple_protocols.openai.responses_tables import OutputCall, OutputCustomCall, OutputShellCall
+from maple_protocols.openai.responses_tools import CallForm, custom_input, shell_action
 
 CallItem = OutputCall | OutputCustomCall | OutputShellCall
 
