@@ -139,7 +139,8 @@ class SseWriter:
         handler.connection.stream.set_nodelay(True)
         self._opened = True
         self._put(self._encoder.opening())
-        self._flush()
+        self._write_pending()  # the status line goes out even where the protocol opens with nothing
+        self._send()
         self._ping_timer = self._loop.call_later(self._silence, self._ping)
 
     def _put(self, frames: Sequence[Frame]) -> None:

@@ -115,6 +115,14 @@ def test_the_status_line_waits_for_the_slot(serve: Serve) -> None:
         assert b"[DONE]" in server.read_until(second, b"[DONE]")
 
 
+def test_a_completions_stream_sends_its_status_line_with_its_slot(serve: Serve) -> None:
+    """As chat's does, though it opens with no event: the client hears of it long before the first text."""
+    server = serve(Recording(match="late", pieces=("at last",), delay_ms=3_600_000))
+    request = server.request_bytes("/v1/completions", {"model": "m", "prompt": "late", "stream": True})
+    with server.send(request) as raw:
+        assert server.read_until(raw, b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
 def test_the_status_line_goes_out_after_a_long_wait_and_pings_follow(serve: Serve) -> None:
     """Then the queue is told by comments, and the stream is whole once the slot is there."""
     server = serve(FOREVER, HELLO, queue=QueueLimits(slots=1, depth=1), limits=QUICK)
