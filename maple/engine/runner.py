@@ -16,6 +16,7 @@ from maple.engine.api import Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.kv.prefix_tree import SessionKey
+from maple.engine.sampling import SampleRows, choose_ids
 
 __all__ = [
     "LoadedEngine",
@@ -147,6 +148,8 @@ class LoadedEngine:
     """The ids that may be sampled, ascending: those that have a token and a logit."""
     prefill: PrefillLimits = PrefillLimits()
     """What suits the runner."""
+    choose: SampleRows = choose_ids
+    """Chooses the next ids of a step's rows."""
 
 
 class Loader(Protocol):

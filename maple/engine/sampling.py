@@ -1,30 +1,34 @@
-"""How the next id is chosen from logits: Transformers' rules in their order, fast for a large vocabulary.
+"""How the next id is chosen from logits: Transformers' rules in their order, in numpy.
 
-Repetition penalty, temperature, top-k, top-p, draw. All of it in numpy on the engine's thread; nothing global
-is read or changed, so a sequence's ids depend on its own logits and seed alone.
+Penalties, bias, mask, temperature, top-k, top-p, min-p, draw. maple/native/src/sampling.cpp does the same operations in
+the same order, so that a seed gives the same ids with and without a compiler. Nothing global is read or changed.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from maple.engine.api import Sampling
+from maple.engine.weights import cut_after, draw, exponentials, total
 
-__all__ = ["Allowed", "BadLogitsError", "Sampler"]
+__all__ = ["Allowed", "BadLogitsError", "SampleRow", "SampleRows", "Sampler", "choose_ids"]
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
 
-_ROWS = 128  # logits a group when the largest ones are looked for by their groups' maxima
-_FIRST_NUCLEUS = 256  # candidates that top-p looks at before it looks at more
+_GROUP = 128  # logits a group when the largest ones are looked for by their groups' maxima
 _LARGEST = float(np.finfo(np.float32).max)
+_FEW_LARGEST = 1024  # up to so many are gathered, more are cut off where they stand
+_BAN = -100.0
 
 
 class BadLogitsError(ArithmeticError):
@@ -33,16 +37,49 @@ class BadLogitsError(ArithmeticError):
 
 @attrs.frozen(eq=False)
 class Allowed:
-    """The ids that have a token: those below ``limit``, except ``holes``."""
+    """The ids that have a token: those below ``limit``, except ``holes``; ``mask`` has a bit an id, or is None."""
 
     limit: int
     holes: Ids
+    mask: npt.NDArray[np.uint32] | None
 
     @classmethod
     def from_ids(cls, ids: Ids) -> Allowed:
         """From all ids that have a token, ascending; there must be one."""
         limit = int(ids[-1]) + 1
-        return cls(limit, np.setdiff1d(np.arange(limit), ids))
+        holes = np.setdiff1d(np.arange(limit), ids)
+        bits = np.zeros(-(-limit // 32) * 32, np.uint8)
+        bits[ids] = 1
+        packed = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
+        return cls(limit, holes, packed if holes.size else None)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SampleRow:
+    """What one id is chosen from: ``logits`` [limit or more] fp32, and where to draw, ``fraction`` of [0, 1).
+
+    ``seen``: distinct ids for the repetition penalty. ``counted``: distinct output ids with their ``counts``, for
+    presence and frequency. ``biased`` ids get ``bias`` added, or are banned from −100 down. ``mask`` uint32 has a bit
+    an id, 0 where it may not be chosen. ``min_p`` is relative to the likeliest.
+    """
+
+    logits: Floats
+    sampling: Sampling
+    limit: int
+    fraction: float
+    seen: Sequence[int] = ()
+    counted: Sequence[int] = ()
+    counts: Sequence[int] = ()
+    biased: Sequence[int] = ()
+    bias: Sequence[float] = ()
+    mask: npt.NDArray[np.uint32] | None = None
+    presence: float = 0.0
+    frequency: float = 0.0
+    min_p: float = 0.0
+
+
+SampleRows: TypeAlias = Callable[[Sequence[SampleRow]], Sequence[int]]
+"""Chooses an id for each row; −1 where the logits allow none."""
 
 
 class Sampler:
@@ -54,36 +91,42 @@ class Sampler:
     def __init__(self, sampling: Sampling, allowed: Allowed, prompt_ids: Sequence[int] = ()) -> None:
         self._sampling = sampling
         self._allowed = allowed
-        self._seen: npt.NDArray[np.bool_] | None = None
+        self._seen: dict[int, None] = {}
+        self._seen_ids = array("i")
         if sampling.repetition_penalty != 1:
-            self._seen = np.zeros(allowed.limit, np.bool_)
-            ids = np.asarray(prompt_ids, np.int64)
-            self._seen[ids[ids < allowed.limit]] = True
+            self._note(prompt_ids)
+
+    def row(self, logits: Floats) -> SampleRow:
+        """What the next id is to be chosen from; each row draws a number of its own."""
+        greedy = self._sampling.temperature == 0
+        return SampleRow(
+            logits=logits,
+            sampling=self._sampling,
+            limit=self._allowed.limit,
+            fraction=0.0 if greedy else self._generator.random(),
+            seen=self._seen_ids,
+            mask=self._allowed.mask,
+        )
+
+    def take(self, chosen: int) -> int:
+        """The id that was chosen, once it counts. Raises BadLogitsError for −1."""
+        if chosen < 0:
+            raise BadLogitsError("the logits allow no id")
+        if self._sampling.repetition_penalty != 1:
+            self._note([chosen])
+        return chosen
 
     def choose(self, logits: Floats) -> int:
         """The next id from fp32 logits [V], which are left as they are. Raises BadLogitsError."""
-        ids, cumulative = self.distribution(logits)
-        greedy = self._sampling.temperature == 0
-        chosen = int(ids[0 if greedy else _draw(cumulative, self._generator.random())])
-        if self._seen is not None:
-            self._seen[chosen] = True
-        return chosen
+        return self.take(choose_ids([self.row(logits)])[0])
 
     def distribution(self, logits: Floats) -> tuple[Ids, Weights]:
         """The ids that may be drawn and their cumulative weights, not normalised. Raises BadLogitsError."""
-        scores = self._scores(logits)
-        best = int(scores.argmax())  # NaN anywhere is taken for the highest
-        highest = float(scores[best])
-        if not math.isfinite(highest):
-            raise BadLogitsError(f"the highest logit is {highest}")
-        if self._sampling.temperature == 0:
-            return np.array([best]), np.ones(1)
-        ids, weights, total = self._candidates(scores, highest)
-        cumulative = np.cumsum(weights)
-        if self._sampling.top_p < 1:
-            kept = int(np.searchsorted(cumulative, self._sampling.top_p * total)) + 1
-            ids, cumulative = ids[:kept], cumulative[:kept]
-        return ids, cumulative
+        found = _weighed(self.row(logits))
+        if found is None:
+            raise BadLogitsError("the logits allow no id")
+        ids, weights = found
+        return ids[weights > 0], np.cumsum(weights[weights > 0])
 
     @functools.cached_property
     def _generator(self) -> np.random.Generator:
@@ -91,55 +134,82 @@ class Sampler:
         seed = self._sampling.seed
         return np.random.Generator(np.random.PCG64(None if seed is None else seed % 2**64))
 
-    def _scores(self, logits: Floats) -> Floats:
-        scores = logits[: self._allowed.limit]
-        if self._seen is None and not self._allowed.holes.size:
-            return scores
-        scores = scores.copy()
-        if self._seen is not None:
-            _penalise(scores, np.flatnonzero(self._seen), self._sampling.repetition_penalty)
-        scores[self._allowed.holes] = -np.inf
-        return scores
-
-    def _candidates(self, scores: Floats, highest: float) -> tuple[Ids, Weights, float]:
-        """Ids that may be drawn (best first where that matters), their weights, and the weight of all."""
-        sampling = self._sampling
-        if sampling.top_k:
-            ids = _largest(scores, sampling.top_k)
-            weights = _weights(scores[ids], highest, sampling.temperature)
-            return ids, weights, float(weights.sum())
-        weights = _weights(scores, highest, sampling.temperature)
-        total = float(weights.sum())
-        if sampling.top_p == 1:
-            return np.arange(len(scores)), weights, total
-        ids = _nucleus(scores, weights, sampling.top_p * total)
-        return ids, weights[ids], total
+    def _note(self, ids: Sequence[int]) -> None:
+        for token in ids:
+            if token < self._allowed.limit and token not in self._seen:
+                self._seen[token] = None
+                self._seen_ids.append(token)
 
 
-def _penalise(scores: Floats, ids: Ids, penalty: float) -> None:
-    """Divide positive scores by the penalty and multiply the others, in place; finite ones stay finite."""
-    ids = ids[np.isfinite(scores[ids])]
-    chosen = scores[ids].astype(np.float64)
-    with np.errstate(over="ignore"):
-        chosen = np.where(chosen < 0, chosen * penalty, chosen / penalty)
-    scores[ids] = np.clip(chosen, -_LARGEST, _LARGEST)
+def choose_ids(rows: Sequence[SampleRow]) -> list[int]:
+    """`SampleRows` in numpy: what serves where the kernels do not."""
+    chosen = []
+    for row in rows:
+        found = _weighed(row)
+        chosen.append(-1 if found is None else int(found[0][draw(found[1], row.fraction)]))
+    return chosen
 
 
-def _weights(scores: Floats, highest: float, temperature: float) -> Weights:
-    """exp((score − highest) / temperature), so that the best id has weight 1 and nothing overflows."""
+def _weighed(row: SampleRow) -> tuple[Ids, Weights] | None:
+    """The candidates by id and their weights, 0 for those that top-p or min-p rule out; None where there are none."""
+    sampling, scores = row.sampling, _scores(row)
+    best = int(scores.argmax())  # NaN anywhere is taken for the highest
+    highest = float(scores[best])
+    if not math.isfinite(highest):
+        return None
+    if sampling.temperature == 0:
+        return np.array([best]), np.ones(1)
+    largest = ids = np.arange(len(scores))
+    if 0 < sampling.top_k < len(scores):
+        largest = _largest(scores, sampling.top_k)
+    if sampling.top_k <= _FEW_LARGEST:
+        ids, scores = largest, scores[largest]
     with np.errstate(over="ignore", under="ignore"):  # a tiny temperature: −inf is the right quotient
-        return np.exp((scores.astype(np.float64) - highest) / temperature)
+        weights = exponentials((scores.astype(np.float64) - highest) / sampling.temperature)
+    if len(largest) < len(ids):
+        weights[np.setdiff1d(ids, largest, assume_unique=True)] = 0
+    if sampling.top_p < 1:
+        wanted = sampling.top_p * total(weights)
+        cut_after(scores.astype(np.float64), weights, highest, sampling.temperature, wanted)
+    if row.min_p > 0:
+        weights[weights < row.min_p] = 0
+    return ids, weights
+
+
+def _scores(row: SampleRow) -> Floats:
+    """The logits after penalties, bias and mask."""
+    scores = row.logits[: row.limit].copy()
+    if len(row.seen):
+        penalty = row.sampling.repetition_penalty
+        _edit(scores, row.seen, lambda some: np.where(some < 0, some * penalty, some / penalty))
+    if len(row.counted):
+        penalties = row.frequency * np.asarray(row.counts, np.float64) + row.presence
+        _edit(scores, row.counted, lambda some: some - penalties)
+    if len(row.biased):
+        bias = np.asarray(row.bias, np.float32).astype(np.float64)
+        _edit(scores, row.biased, lambda some: some + bias)
+        scores[np.asarray(row.biased)[bias <= _BAN]] = -np.inf
+    if row.mask is not None:
+        bits = np.unpackbits(row.mask.astype("<u4").view(np.uint8), bitorder="little")
+        scores[bits[: row.limit] == 0] = -np.inf
+    return scores
+
+
+def _edit(scores: Floats, ids: Sequence[int], change: Callable[[Weights], Weights]) -> None:
+    """Change some scores in place, in double; finite ones stay finite, and others stay as they are."""
+    at = np.asarray(ids, np.int64)
+    before = scores[at]
+    with np.errstate(all="ignore"):
+        after = np.clip(change(before.astype(np.float64)), -_LARGEST, _LARGEST)
+    scores[at] = np.where(np.isfinite(before), after, before)
 
 
 def _largest(scores: Floats, count: int) -> Ids:
-    """Ids of the ``count`` largest scores and of those equal to the least of them; best first, ties by id."""
-    if count < len(scores):
-        ids = np.flatnonzero(scores >= _lower_bound(scores, count))
-        if len(ids) > count:
-            ids = ids[scores[ids] >= np.partition(scores[ids], -count)[-count]]
-    else:
-        ids = np.arange(len(scores))
-    return ids[np.argsort(-scores[ids], kind="stable")]
+    """Ids of the ``count`` largest scores and of those equal to the least of them, ascending."""
+    ids = np.flatnonzero(scores >= _lower_bound(scores, count))
+    if len(ids) > count:
+        ids = ids[scores[ids] >= np.partition(scores[ids], -count)[-count]]
+    return ids
 
 
 def _lower_bound(scores: Floats, count: int) -> float:
@@ -148,25 +218,8 @@ def _lower_bound(scores: Floats, count: int) -> float:
     Each of the ``count`` largest group maxima is such a score, and maxima of groups are quick to find: a
     partition of all scores would cost ten times as much.
     """
-    groups = len(scores) // _ROWS
+    groups = len(scores) // _GROUP
     if count > groups:
         return float(np.partition(scores, -count)[-count])
-    maxima = scores[: groups * _ROWS].reshape(_ROWS, groups).max(axis=0)
+    maxima = scores[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
     return float(np.partition(maxima, -count)[-count])
-
-
-def _nucleus(scores: Floats, weights: Weights, wanted: float) -> Ids:
-    """The best ids, best first, that have at least the wanted weight together; often more of them."""
-    count = _FIRST_NUCLEUS
-    ids = _largest(scores, count)
-    while count < len(scores) and weights[ids].sum() < wanted:
-        count *= 8
-        ids = _largest(scores, count)
-    return ids
-
-
-def _draw(cumulative: Weights, fraction: float) -> int:
-    """The index that ``fraction`` in [0, 1) of the last sum falls into."""
-    index = int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
-    # A product that rounds up to the sum would fall behind the last candidate that has any weight.
-    return min(index, int(np.searchsorted(cumulative, cumulative[-1])))

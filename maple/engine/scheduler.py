@@ -28,7 +28,7 @@ __all__ = ["Scheduler"]
 log = structlog.get_logger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
-Row = npt.NDArray[np.float32] | None
+Row = npt.NDArray[np.float32]
 
 
 class Scheduler(Generic[Key]):
@@ -49,6 +49,7 @@ class Scheduler(Generic[Key]):
         self._runner = loaded.runner
         self._token_bytes = loaded.token_bytes
         self._allowed = Allowed.from_ids(loaded.token_ids)
+        self._choose = loaded.choose
         self._eos = frozenset(loaded.served.eos_token_ids)
         self._shares = PrefillShares(limits or loaded.prefill)
         self._clock = clock
@@ -165,19 +166,22 @@ class Scheduler(Generic[Key]):
             self._fail([one for one, _ in planned])
             return
         self._failures = 0
-        for (sequence, size), row in zip(planned, rows, strict=True):
+        for sequence, size in planned:
             if sequence.prefilling:
                 self._openings.freed()
             sequence.computed += size
+        self._sample([(one, row) for (one, _), row in zip(planned, rows, strict=True) if row is not None])
+
+    def _sample(self, computed: Sequence[tuple[RunningSequence[Key], Row]]) -> None:
+        """Choose all next ids at once."""
+        chosen = self._choose([one.sampler.row(row) for one, row in computed])
+        for (sequence, _), token_id in zip(computed, chosen, strict=True):
             try:
-                self._advance(sequence, row)
+                self._advance(sequence, sequence.sampler.take(token_id))
             except Exception:  # logits that nothing can be sampled from, above all: the others are fine
                 self._fail([sequence])
 
-    def _advance(self, sequence: RunningSequence[Key], row: Row) -> None:
-        if row is None:
-            return
-        token_id = sequence.sampler.choose(row)
+    def _advance(self, sequence: RunningSequence[Key], token_id: int) -> None:
         if sequence.first_token is None:
             self._note_prefilled(sequence)
         sequence.sampled += 1

@@ -49,6 +49,7 @@ _COMMON_UNITS = (
     "model_create",
     "pack",
     "pool",
+    "sampling",
 )
 _ISA_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {

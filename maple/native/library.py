@@ -116,6 +116,25 @@ class Target(ctypes.Structure):
     )
 
 
+class Sampling(ctypes.Structure):
+    """maple_sampling."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("logits", "mask", "seen", "counted", "counts", "biased", "bias")
+        ),
+        *(
+            (name, ctypes.c_double)
+            for name in ("temperature", "top_p", "min_p", "repetition", "presence", "frequency", "fraction")
+        ),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("top_k", "seen_count", "counted_count", "bias_count", "chosen")
+        ),
+    )
+
+
 _POINTER, _INT, _LONG, _TEXT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
 _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "maple_abi_version": (_INT, ()),
@@ -125,6 +144,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "maple_create": (_POINTER, (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER)),
     "maple_destroy": (None, (_POINTER,)),
     "maple_step": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _POINTER)),
+    "maple_sample": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
     "maple_kv_block_bytes": (_LONG, (_POINTER, _INT)),
     "maple_kv_block": (_POINTER, (_POINTER, _INT, _INT)),
     "maple_phase_chunks": (None, (_POINTER, _INT, _INT, _POINTER)),

@@ -20,6 +20,7 @@ from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.native.library import KernelError
 from maple.native.model import ActivationMode, KvDtype, NativeModel
 from maple.native.runner import NativeRunner
+from maple.native.sampling import NativeSampling
 from maple.native.weights import NativeSource, NativeWeights, NotForKernels, load_weights
 
 __all__ = ["KernelOptions", "kv_dtype", "native_loader"]
@@ -116,7 +117,7 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
         packed=loaded.packed,
         context=longest,
     )
-    return engine
+    return attrs.evolve(engine, choose=NativeSampling(model))
 
 
 def _runner(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeRunner, int]:

@@ -222,28 +222,14 @@ class NativeModel:
             self.shape.hidden,
         )
 
-    def logits_buffer(self, rows: int) -> Floats:
-        """A buffer for `step(out=)`: fresh pages for a batch's logits cost as much time as a layer."""
-        return np.zeros((rows, self._padded_vocabulary), np.float32)
-
-    def _logits(self, rows: int, out: Floats | None) -> Floats:
-        if out is None:
-            return np.empty((rows, self._padded_vocabulary), np.float32)
-        wide = out.ndim == 2 and out.shape[1] == self._padded_vocabulary and out.shape[0] >= rows
-        if not wide or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
-            raise KernelError(f"logits need a buffer of {rows} rows from logits_buffer")
-        return out[:rows]
-
-    def step(self, slices: Sequence[StepSlice], *, out: Floats | None = None) -> Floats:
+    def step(self, slices: Sequence[StepSlice]) -> Floats:
         """Run one step and return the wanted logits, float32 [rows, vocabulary], slice after slice.
-
-        With `out` (from `logits_buffer`, at least as many rows) the answer is a view of it.
 
         Raises KernelError before anything is changed when a slice does not fit (tokens, positions, blocks),
         or when another thread is in a step.
         """
         rows = sum(part.logits for part in slices)
-        logits = self._logits(rows, out)
+        logits = np.empty((rows, self._padded_vocabulary), np.float32)
         given, keep = (_library.Slice * len(slices))(), []
         for i, part in enumerate(slices):
             tokens, blocks, sliding = _int32(part.tokens), _int32(part.blocks), _int32(part.sliding_blocks)
@@ -273,6 +259,11 @@ class NativeModel:
         config, counts = self._config(), (ctypes.c_int32 * len(names))()
         self._library.maple_phase_chunks(ctypes.byref(config), position, int(self._weights.head.kind), counts)
         return dict(zip(names, counts, strict=True))
+
+    def sample(self, rows: ctypes.Array[_library.Sampling], count: int, limit: int) -> None:
+        """Set what is `chosen` of each row, from the first `limit` ids."""
+        with self._busy:
+            _library.call(self._library.maple_sample, self._handle(), rows, count, limit)
 
     def kv_block(self, block: int, *, sliding: bool) -> npt.NDArray[np.uint8]:
         """The bytes of a KV block, writable and shared with the model; not to be used after `close`."""

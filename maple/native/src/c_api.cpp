@@ -6,12 +6,18 @@
 #include "failure.h"
 #include "maple_kernels.h"
 #include "model.h"
+#include "sampling.h"
 
 using namespace maple;
 
 struct maple_context {
   std::unique_ptr<Model> model;
 };
+
+static SamplingScratch& thread_scratch() {
+  static thread_local SamplingScratch scratch;
+  return scratch;
+}
 
 extern "C" {
 
@@ -35,6 +41,13 @@ void maple_destroy(maple_context* context) { delete context; }
 
 int maple_step(maple_context* context, const maple_slice* slices, int count, float* logits, char* error) {
   return context->model->step(slices, count, logits, error);
+}
+
+int maple_sample(maple_context* context, maple_sampling* rows, int count, int limit, char* error) {
+  if (count < 0 || limit < 1) return fail(error, "sampling: %d rows of %d ids", count, limit);
+  Pool& pool = context->model->pool();
+  pool.parallel(count, [&](int row, int) { rows[row].chosen = sample_row(rows[row], limit, thread_scratch()); });
+  return 0;
 }
 
 int64_t maple_kv_block_bytes(const maple_context* context, int sliding) {

@@ -58,6 +58,22 @@ typedef struct {
   int32_t logits;                 // rows of logits wanted: the last n tokens
 } maple_slice;
 
+// How one id is chosen from a row of logits: repetition penalty over `seen`, presence and frequency over `counted`, bias
+// (-100 and below bans), mask, temperature (0: the first of the highest), top-k (0: off), top-p, min-p, and a draw.
+typedef struct {
+  const float* logits;
+  const uint32_t* mask;     // a bit an id, 0 where it may not be chosen; or null
+  const int32_t* seen;      // distinct ids
+  const int32_t* counted;   // distinct ids, and how often each came
+  const int32_t* counts;
+  const int32_t* biased;    // distinct ids
+  const float* bias;
+  double temperature, top_p, min_p, repetition, presence, frequency;
+  double fraction;          // of [0, 1): where in the weights to draw
+  int32_t top_k, seen_count, counted_count, bias_count;
+  int32_t chosen;           // the answer: an id, or -1 where the logits allow none
+} maple_sampling;
+
 MAPLE_API int maple_abi_version(void);
 // Bit i is set when path i can run here: 0 scalar, 1 AVX2, 2 AVX-VNNI, 3 AVX-512 VNNI, 4 NEON, 5 NEON with dot
 // products, 6 AVX-512 VNNI with VBMI.
@@ -71,6 +87,8 @@ MAPLE_API maple_context* maple_create(const maple_config* config, const maple_la
 MAPLE_API void maple_destroy(maple_context* context);
 // Runs one step; `logits` receives the wanted rows one after the other, each of vocabulary rounded up to 16 floats.
 MAPLE_API int maple_step(maple_context* context, const maple_slice* slices, int count, float* logits, char* error);
+// Chooses an id for each row among the first `limit`; the context's threads share the rows.
+MAPLE_API int maple_sample(maple_context* context, maple_sampling* rows, int count, int limit, char* error);
 MAPLE_API int64_t maple_kv_block_bytes(const maple_context* context, int sliding);
 // The bytes of one KV block (all layers of its kind); stays valid until maple_destroy.
 MAPLE_API void* maple_kv_block(maple_context* context, int sliding, int32_t block);

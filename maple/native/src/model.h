@@ -48,6 +48,7 @@ class Model {
   int step(const maple_slice* slices, int count, float* logits, char* error);
   size_t kv_block_bytes(bool sliding) const { return sliding ? sliding_block_bytes_ : full_block_bytes_; }
   uint8_t* kv_block(bool sliding, int block);
+  Pool& pool() { return pool_; }
 
  private:
   struct Upcoming {  // what is read after a matrix, in chunks

@@ -143,16 +143,3 @@ def test_truncated_and_foreign_files_are_refused(tmp_path: pathlib.Path) -> None
     weights.write_bytes(b"\xff" * 64)
     with pytest.raises(LoadError, match="not a safetensors"):
         read_shard(weights)
-
-
-def test_logits_can_go_into_a_buffer_of_the_callers(golden_of: Any) -> None:
-    """The answer is a view of the buffer with the same bits; a buffer that does not fit is refused."""
-    good = StepSlice(tokens=[5, 6], start=0, blocks=[0], sliding_blocks=[0], logits=2)
-    with golden_of("mlx-2bit").model() as model:
-        buffer = model.logits_buffer(3)
-        fresh, kept = model.step([good]), model.step([good], out=buffer)
-        assert np.shares_memory(kept, buffer)
-        assert kept.tobytes() == fresh.tobytes()
-        for wrong in (buffer[:1], buffer[:, :16], buffer.astype(np.float64)):
-            with pytest.raises(KernelError, match="logits_buffer"):
-                model.step([good], out=wrong)
