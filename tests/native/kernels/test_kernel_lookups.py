@@ -1,4 +1,4 @@
-"""Products by lookup (AVX-512 VBMI) are those of the dot products, bit for bit."""
+"""Products by lookup (AVX-512 VBMI, AVX2) are those of the dot products, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from maple.native.model import NativeModel
 from maple.native.packing import Kind
 from maple.native.weights import NativeSource, NativeWeights, load_weights
 
-LOOKUPS, DOTS = "avx512vbmi", "avx512"
+DOTS = {"avx512vbmi": "avx512", "avx2": "scalar"}  # by the path that looks up
 LARGEST = 10879  # integer of two limbs: kTwoLimbSteps
 
 INFO = available()
-pytestmark = pytest.mark.skipif(
-    not isinstance(INFO, KernelInfo) or LOOKUPS not in INFO.paths,
-    reason="needs a processor with AVX-512 VBMI",
-)
+LOOKUPS = [path for path in DOTS if isinstance(INFO, KernelInfo) and path in INFO.paths]
+pytestmark = [
+    pytest.mark.skipif(not LOOKUPS, reason="needs a processor with AVX2"),
+    pytest.mark.parametrize("path", LOOKUPS),
+]
 
 Singles = npt.NDArray[np.float32]
 
@@ -39,46 +40,46 @@ def wide(wide_folder: pathlib.Path) -> NativeWeights:
     return load_weights(source, progress=lambda part: None, cancelled=lambda: False)
 
 
-def same_bits(sample: Any, linear: Callable[..., Singles], x: Singles) -> bool:
-    one, two = (linear(sample.packed, x, "int8x2", path) for path in (LOOKUPS, DOTS))
+def same_bits(sample: Any, linear: Callable[..., Singles], x: Singles, path: str) -> bool:
+    one, two = (linear(sample.packed, x, "int8x2", each) for each in (path, DOTS[path]))
     return one.tobytes() == two.tobytes()
 
 
 @pytest.mark.parametrize("cols", COLS)
 @pytest.mark.parametrize("rows", ROWS)
-def test_shapes(rows: int, cols: int, sample_of: Any, linear: Any) -> None:
+def test_shapes(path: str, rows: int, cols: int, sample_of: Any, linear: Any) -> None:
     """Every number of blocks, passes and left columns gives the bits of the dots."""
     x = np.random.default_rng(rows + cols).standard_normal((13, cols)).astype(np.float32)
-    assert same_bits(sample_of(Kind.TERNARY, rows, cols), linear, x)
+    assert same_bits(sample_of(Kind.TERNARY, rows, cols), linear, x, path)
 
 
 @pytest.mark.parametrize("tokens", [*range(1, 35), 63, 64, 65, 100])
-def test_token_counts(tokens: int, sample_of: Any, linear: Any) -> None:
+def test_token_counts(path: str, tokens: int, sample_of: Any, linear: Any) -> None:
     """So does every size of tile, and more tokens than share their passes."""
     x = np.random.default_rng(tokens).standard_normal((tokens, 400)).astype(np.float32)
-    assert same_bits(sample_of(Kind.TERNARY, 288, 400), linear, x)
+    assert same_bits(sample_of(Kind.TERNARY, 288, 400), linear, x, path)
 
 
 @pytest.mark.parametrize("cols", [48, 400, 2048])
-def test_the_largest_sums_fit(cols: int, sample_of: Any, linear: Any) -> None:
+def test_the_largest_sums_fit(path: str, cols: int, sample_of: Any, linear: Any) -> None:
     """Where all values are as large as one can be, with any signs, three still add up within 16 bits."""
     rng = np.random.default_rng(cols)
     signs = rng.choice([-1.0, 1.0], (12, cols)).astype(np.float32)
     signs[0], signs[1] = 1.0, -1.0
     sample = sample_of(Kind.TERNARY, 1024, cols)
-    assert same_bits(sample, linear, signs)
+    assert same_bits(sample, linear, signs, path)
     wanted = signs.astype(np.float64) @ sample.exact.T
-    got = linear(sample.packed, signs * np.float32(LARGEST), "int8x2", LOOKUPS) / LARGEST
+    got = linear(sample.packed, signs * np.float32(LARGEST), "int8x2", path) / LARGEST
     assert np.abs(got - wanted).max() <= 1e-6 * np.abs(sample.exact).sum(1).max()
 
 
-def test_not_finite_inputs_poison_their_own_row(sample_of: Any, linear: Any) -> None:
+def test_not_finite_inputs_poison_their_own_row(path: str, sample_of: Any, linear: Any) -> None:
     """A NaN or an infinity makes its token's products NaN; the other tokens of its tile keep their bits."""
     sample = sample_of(Kind.TERNARY, 256, 96)
     x = np.random.default_rng(0).standard_normal((7, 96)).astype(np.float32)
-    clean = linear(sample.packed, x, "int8x2", LOOKUPS)
+    clean = linear(sample.packed, x, "int8x2", path)
     x[2, 5], x[4, 95] = np.nan, np.inf
-    got = linear(sample.packed, x, "int8x2", LOOKUPS)
+    got = linear(sample.packed, x, "int8x2", path)
     poisoned = np.isin(np.arange(7), (2, 4))
     assert np.isnan(got[poisoned]).all()
     assert got[~poisoned].tobytes() == clean[~poisoned].tobytes()
@@ -87,7 +88,7 @@ def test_not_finite_inputs_poison_their_own_row(sample_of: Any, linear: Any) -> 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("sizes", [(150,), (16, 134), (1, 2, 3, 40, 70, 34), (5,) * 30])
 def test_a_whole_model_in_any_chunks(
-    sizes: tuple[int, ...], threads: int, wide: NativeWeights, sequences: Any
+    path: str, sizes: tuple[int, ...], threads: int, wide: NativeWeights, sequences: Any
 ) -> None:
     """Attention, experts and head by lookup: the bits of the dots' single step, however the prompt is cut."""
     prompt = [int(token) for token in np.random.default_rng(7).integers(0, 512, 150)]
@@ -103,4 +104,4 @@ def test_a_whole_model_in_any_chunks(
                 at += size
         return np.concatenate(rows).tobytes()
 
-    assert logits(LOOKUPS, sizes) == logits(DOTS, (150,))
+    assert logits(path, sizes) == logits(DOTS[path], (150,))

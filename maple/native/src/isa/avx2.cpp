@@ -1,3 +1,4 @@
+#define MAPLE_LOOKUP
 #include "../kernel_table.h"
 #if defined(__x86_64__)
 #include <immintrin.h>

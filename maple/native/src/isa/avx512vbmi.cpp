@@ -1,4 +1,5 @@
 #define MAPLE_LOOKUP
+#define MAPLE_LOOKUP_TRIPLES
 #include "../kernel_table.h"
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -55,6 +55,8 @@ static inline float f_hmax(F a) {
 }
 
 static inline I i_load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+static inline void i_store(void* p, I a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
+static inline I i_mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
 static inline I i_keep(I a) {  // in a register, instead of one load for every use
   asm("" : "+x"(a));
   return a;

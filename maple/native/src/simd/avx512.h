@@ -98,6 +98,7 @@ static inline void f_store_f16(void* p, F a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+static inline I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
 static inline I i_or(I a, I b) { return _mm512_or_si512(a, b); }
 
 #define UNROLL _Pragma("GCC unroll 32")
