@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 from tornado.httpserver import HTTPServer
-from tornado.iostream import IOStream
+from tornado.iostream import IOStream, StreamClosedError
 
 from maple.http.services import Limits
 
@@ -68,6 +68,14 @@ class PatientStream(IOStream):
         self._acceptor.busy(self)
         _cancel(self._header_timer)
         self._watch()
+
+    async def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> bytes:
+        """As IOStream does, for headers, and hang up where they have too many lines: each costs time to parse."""
+        found = await super().read_until_regex(regex, max_bytes)
+        if found.count(b"\n") > self._limits.header_lines:
+            self.close()
+            raise StreamClosedError
+        return found
 
     def read_from_fd(self, buf: bytearray | memoryview) -> int | None:
         """As IOStream does, and note that headers have begun."""

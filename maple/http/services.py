@@ -42,6 +42,7 @@ class Limits:
     prepare_seconds: float = 30.0
     """The longest wait for such a thread."""
     header_bytes: int = 16 * 1024
+    header_lines: int = 100
     header_seconds: float = 10.0
     surplus_seconds: float = 1.0
     """How long a connection beyond the cap has for its headers."""

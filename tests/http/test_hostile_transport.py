@@ -230,6 +230,15 @@ def test_a_header_of_17_kb_is_refused(server: LiveServer) -> None:
     assert_unharmed(server)
 
 
+def test_a_header_of_150_lines_is_refused(server: LiveServer) -> None:
+    """The connection is closed before they are parsed, on which a stranger's time would be ours; 90 are read."""
+    for lines, expected in ((90, b"HTTP/1.1 200 OK"), (150, b"")):
+        request = server.request_bytes("/healthz", b"", method="GET", Content_Type="", Connection="close")
+        with server.send(request[:-2] + b"a: b\r\n" * lines + b"\r\n") as raw:
+            assert server.read_to_end(raw)[:15] == expected
+    assert_unharmed(server)
+
+
 # Expect.
 
 
