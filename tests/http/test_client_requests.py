@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -425,3 +426,23 @@ def test_a_client_hears_of_waiting_in_events(serve: Serve, level: str) -> None:
     assert waiting[-1]["output"][0]["content"][0]["text"] == "Hm"
     for event in events:
         TypeAdapter(ResponseStreamEvent).validate_python(event)
+
+
+def closed(schema: Any) -> Any:
+    """A schema that takes no field beyond those that it tells of."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: closed(value) for key, value in schema.items()}
+    return inner | ({"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {})
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+def test_no_answer_holds_a_field_that_is_not_described(serve: Serve, path: str) -> None:
+    """Answers and their description are of one making: nothing goes out that /openapi.json does not tell."""
+    server = serve(Recording(pieces=("Hm", "</think>", 'a<tool_call>{"name": "f"}</tool_call>')))
+    document = server.get("/openapi.json").json
+    content = document["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]
+    schema = {**closed(content["schema"]), "components": closed(document["components"])}
+    jsonschema.Draft202012Validator(schema).validate(post(server, path, tools=[NESTED]).json)
