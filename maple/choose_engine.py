@@ -39,9 +39,7 @@ log = structlog.get_logger(__name__)
 
 def build_engine(settings: Settings) -> Engine:
     """The scripted engine where a script was given, a model behind its thread otherwise."""
-    limits = QueueLimits(
-        slots=settings.max_batch, depth=settings.max_queue_depth, timeout=settings.queue_timeout
-    )
+    limits = QueueLimits(slots=settings.slots, depth=settings.max_queue_depth, timeout=settings.queue_timeout)
     if settings.scripted is not None:
         return ScriptedEngine(
             read_script(settings.scripted), served=scripted_served(DEMO_FOLDER), limits=limits
@@ -162,7 +160,7 @@ def kernel_options(settings: Settings) -> KernelOptions:
         kv_dtype=kv_dtype(settings.kv_dtype),
         threads=settings.torch_threads,
         kv_cache_mb=settings.kv_cache_mb,
-        slots=settings.max_batch,
+        slots=settings.slots,
         prefix_cache_mb=settings.prefix_cache_mb,
         shared_prefix_cache=settings.shared_prefix_cache,
     )

@@ -175,6 +175,15 @@ def _integer(text: str, spec: Spec) -> int:
     return int(_within(int(text), spec, "an integer"))
 
 
+def _auto_integer(text: str, spec: Spec) -> int | str:
+    if text.lower() == "auto":
+        return "auto"
+    try:
+        return _integer(text, spec)
+    except ValueError as error:
+        raise ValueError(f"{error}, or auto") from None
+
+
 def _number(text: str, spec: Spec) -> float:
     if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text):
         raise ValueError(f"use a number{_range(spec)}")
@@ -238,6 +247,7 @@ READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "bool": _bool,
     "auto_bool": _auto_bool,
     "integer": _integer,
+    "auto_integer": _auto_integer,
     "number": _number,
     "fraction": _fraction,
     "list": _list,

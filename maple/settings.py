@@ -23,6 +23,7 @@ Kind = Literal[
     "auto_bool",
     "bool",
     "integer",
+    "auto_integer",
     "number",
     "fraction",
     "list",
@@ -136,7 +137,13 @@ class Settings:
         kind="choice",
         choices=("reference", "extended"),
     )
-    max_batch: int = setting(1, "sequences that generate at a time", kind="integer", low=1, high=32)
+    max_batch: int | Literal["auto"] | None = setting(
+        None,
+        "sequences that generate at a time; auto goes by the memory; by default 1, and auto at the extended level",
+        kind="auto_integer",
+        low=1,
+        high=32,
+    )
     max_queue_depth: int = setting(16, "requests of each key that may wait", kind="integer", low=0)
     queue_timeout: float = setting(600.0, "seconds a request may wait for its slot", kind="number", low=0)
     kv_cache_mb: int | None = setting(
@@ -168,6 +175,13 @@ class Settings:
     scripted: pathlib.Path | None = setting(
         None, "serve recorded outputs from this JSON-lines file", kind="path", variable=False
     )
+
+    @property
+    def slots(self) -> int | None:
+        """Sequences that generate at a time; None: as many as the memory holds."""
+        if isinstance(self.max_batch, int):
+            return self.max_batch
+        return 1 if self.max_batch is None and self.api_level == "reference" else None
 
 
 def specs() -> dict[str, Spec]:

@@ -74,6 +74,7 @@ def _values(spec: Spec) -> str:
         "bool": "boolean",
         "networks": "addresses, CIDRs",
         "source": "text",
+        "auto_integer": "auto or an integer",
     }.get(spec.kind, spec.kind)
     if math.isinf(spec.low) and math.isinf(spec.high):
         return words

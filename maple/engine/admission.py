@@ -25,9 +25,12 @@ log = structlog.get_logger(__name__)
 
 @attrs.frozen(kw_only=True)
 class QueueLimits:
-    """``slots`` ≥ 1 jobs run at a time; ``depth`` ≥ 0 more of each key may wait, ``timeout`` seconds at most."""
+    """``slots`` ≥ 1 jobs run at a time; ``depth`` ≥ 0 more of each key may wait, ``timeout`` seconds at most.
 
-    slots: int = 1
+    ``slots`` None leaves their number to what is loaded.
+    """
+
+    slots: int | None = 1
     depth: int = 16
     timeout: float = 600.0
 
@@ -51,6 +54,7 @@ class Admission:
     ) -> None:
         self.cancelled = 0
         self.draining = False
+        self.slots = limits.slots or 1
         self._limits = limits
         self._start = start
         self._abort = abort
@@ -89,7 +93,7 @@ class Admission:
         """Start the job or queue it. Raises ShuttingDown, or EngineOverloaded if its key's queue is full."""
         self.refuse_if_draining()
         ticket = JobTicket(job, self._on_cancel)
-        if len(self._slots) < self._limits.slots:
+        if len(self._slots) < self.slots:
             self._admit(ticket)
         elif len(self._queues.get(job.owner, ())) < self._limits.depth:
             self._queues.setdefault(job.owner, {})[ticket] = None
@@ -113,7 +117,7 @@ class Admission:
         """The engine is done with the ticket: its slot is free."""
         self._stop_timer(ticket)
         self._slots.pop(ticket, None)
-        while self._queues and len(self._slots) < self._limits.slots:
+        while self._queues and len(self._slots) < self.slots:
             self._admit(self._next())
         self._note_idle()
 

@@ -1,4 +1,4 @@
-"""How many threads compute."""
+"""How many threads compute, and for how many sequences at a time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-__all__ = ["cpu_quota", "physical_cores"]
+__all__ = ["MOST_SLOTS", "USEFUL_CONTEXT", "cpu_quota", "most_slots", "physical_cores"]
 
 _SYSTEM = pathlib.Path("/")
+USEFUL_CONTEXT = 8192
+"""Tokens that each of several sequences should have room for: an agent's first prompt, and some turns."""
+_SLOTS_A_CORE = 4
+MOST_SLOTS = 32
+
+
+def most_slots(cores: int | None = None) -> int:
+    """How many sequences are worth running together on so many cores, by default the machine's; at most 32."""
+    return min(MOST_SLOTS, _SLOTS_A_CORE * (physical_cores() if cores is None else cores))
 
 
 def physical_cores() -> int:

@@ -150,6 +150,8 @@ class LoadedEngine:
     """What suits the runner."""
     choose: SampleRows = choose_ids
     """Chooses the next ids of a step's rows."""
+    slots: int = 1
+    """How many sequences should run together, where nobody says otherwise."""
 
 
 class Loader(Protocol):

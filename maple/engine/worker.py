@@ -53,6 +53,7 @@ class ThreadedEngine:
         gauge: LoadingGauge | None = None,
     ) -> None:
         self.loading = gauge or LoadingGauge()
+        self._limits = limits
         self._status: EngineStatus = "loading"
         self._error: str | None = None
         self._served: Served | None = None
@@ -176,6 +177,9 @@ class ThreadedEngine:
                 self._on_step(event)
             case Loaded():
                 self._served = event.engine.served
+                if self._limits.slots is None:
+                    self._admission.slots = event.engine.slots
+                log.info("engine.slots", slots=self._admission.slots)
                 self._sessions.serve(event.identity, event.engine.runner.kv_format)
                 self._status = "ok"
                 self._load_ended.set()

@@ -12,7 +12,7 @@ from maple.checkpoint.errors import LoadError
 from maple.checkpoint.progress import LoadReport, progress_reporter, unheard
 from maple.checkpoint.served import loaded_engine
 from maple.engine.api import ModelFailed
-from maple.engine.cores import physical_cores
+from maple.engine.cores import USEFUL_CONTEXT, most_slots, physical_cores
 from maple.engine.kv.block_table import SequenceBound
 from maple.engine.kv.cache import CacheLimits
 from maple.engine.memory import available_bytes, kv_budget
@@ -39,14 +39,14 @@ class KernelOptions:
     """How the kernels run; the words are those of the settings of the same names.
 
     ``threads`` 0 takes the physical cores, ``kv_cache_mb`` None what is free. ``slots``: sequences that run
-    together. ``path`` None takes the processor's best.
+    together, None as many as the memory holds at a useful context. ``path`` None takes the processor's best.
     """
 
     activations: ActivationMode = "int8x2"
     kv_dtype: KvDtype | None = None
     threads: int = 0
     kv_cache_mb: int | None = None
-    slots: int = 1
+    slots: int | None = 1
     path: str | None = None
     prefix_cache_mb: int = 0
     shared_prefix_cache: bool = False
@@ -117,7 +117,13 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
         packed=loaded.packed,
         context=longest,
     )
-    return attrs.evolve(engine, choose=NativeSampling(model))
+    slots = kernels.slots or _fitting(runner, min(longest, USEFUL_CONTEXT), most_slots(kernels.threads))
+    return attrs.evolve(engine, choose=NativeSampling(model), slots=slots)
+
+
+def _fitting(runner: NativeRunner, context: int, most: int) -> int:
+    """How many sequences of ``context`` tokens the KV memory holds, from 1 to ``most``."""
+    return max(1, min(most, runner.budget // runner.bytes_for(context)))
 
 
 def _runner(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeRunner, int]:
@@ -156,6 +162,6 @@ def _model(loaded: NativeWeights, kernels: KernelOptions, blocks: Sequence[int])
         kv_dtype=kernels.kv_dtype,
         kv_blocks=blocks[0],
         sliding_kv_blocks=blocks[1],
-        max_tokens=PREFILL.budget + kernels.slots,
+        max_tokens=PREFILL.budget + (kernels.slots or most_slots(kernels.threads)),
         path=kernels.path,
     )

@@ -57,6 +57,11 @@ class NativeRunner:
         """The longest sequence that fits into the memory, alone, in tokens."""
         return self._cache.longest
 
+    @property
+    def budget(self) -> int:
+        """The most bytes that all KV blocks take."""
+        return self._cache.memory.budget
+
     def bytes_for(self, tokens: int) -> int:
         """The most memory that a sequence of so many tokens takes."""
         return self._cache.bytes_for(tokens)

@@ -27,6 +27,7 @@ from maple.engine.api import (
     StopReason,
     Ticket,
 )
+from maple.engine.cores import most_slots
 from maple.engine.loading import LoadingGauge
 from maple.engine.step_clock import StepClock
 from maple.engine.stops import StopMatcher
@@ -72,6 +73,7 @@ class ScriptedEngine:
         self._served = served
         self._started = asyncio.Event()
         self.loading = LoadingGauge()
+        limits = attrs.evolve(limits, slots=limits.slots or most_slots())
         self._admission = Admission(limits, start=self._start, abort=self._abort)
         self._tasks: dict[JobTicket, asyncio.Task[None]] = {}
         self._earlier = EarlierPrompts()

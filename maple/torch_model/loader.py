@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from maple.checkpoint.progress import LoadReport, progress_reporter, unheard
 from maple.engine.api import ModelFailed
-from maple.engine.cores import physical_cores
+from maple.engine.cores import MOST_SLOTS, USEFUL_CONTEXT, physical_cores
 from maple.engine.kv.cache import CacheLimits
 from maple.engine.memory import available_bytes, kv_budget
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
@@ -54,7 +56,9 @@ def torch_loader(
             loaded = load(options(), progress=progress_reporter(), cancelled=cancelled, report=report)
             budget = kv_budget(kv_cache_mb, _free_bytes(torch, loaded.device))
             runner = TorchRunner(loaded, budget=budget, limits=limits)
-            return loaded_engine(
+            on_cpu = loaded.device == "cpu"
+            slots = 1 if on_cpu else max(1, min(MOST_SLOTS, runner.longest // USEFUL_CONTEXT))
+            engine = loaded_engine(
                 loaded.folder,
                 loaded.config,
                 runner,
@@ -65,6 +69,7 @@ def torch_loader(
                 attention=loaded.attention,
                 seconds=time.monotonic() - started,
             )
+            return attrs.evolve(engine, slots=slots)
         except LoadError as error:
             raise ModelFailed(str(error)) from error
 
