@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BENCH"]
 
+_ALL_PATHS = "all"
 _EPILOG = """\
 Without MODEL a full-size one of random weights is written once (5.3 GB) below --folder. The limit beside a
 value is what memory alone allows, at the read rate measured in the same run. --peer needs llama.cpp:
@@ -40,7 +41,7 @@ def _bench(given: argparse.Namespace) -> int:
     kernels = available()
     if isinstance(kernels, Unavailable):
         raise CommandFailed(f"the native kernels are what is measured: {kernels.reason}")
-    if given.path not in (None, *kernels.paths):
+    if given.path not in (None, _ALL_PATHS, *kernels.paths):
         raise CommandFailed(f"--path {given.path}: this processor runs {', '.join(kernels.paths)}")
     try:
         return _measure(given)
@@ -57,7 +58,7 @@ def _declare(parser: CommandParser) -> None:
     parser.add_argument("--threads", type=positive, help="the physical cores by default")
     parser.add_argument("--activations", default="int8x2", choices=("int8", "int8x2", "fp32"))
     parser.add_argument(
-        "--path", help="the kernels of an instruction set: scalar, avx2, …; the best by default"
+        "--path", help="the kernels of an instruction set: scalar, avx2, …, or all; the best by default"
     )
     parser.add_argument("--rounds", type=positive, help="the best of so many is reported (3)")
     parser.add_argument("--json", type=home_path, metavar="FILE", help="write everything there")
@@ -78,14 +79,22 @@ def _measure(given: argparse.Namespace) -> int:
     work = attrs.evolve(work, rounds=given.rounds or work.rounds)
     threads = given.threads or physical_cores()
     loaded, seconds = _load(given, threads)
-    rig = Rig(loaded, work, threads=threads, activations=given.activations, path=given.path)
+    reports = []
     with _peer(given, loaded, work, threads) as peer:
-        report = measure(rig, work, peer=peer, load_seconds=seconds, tell=_tell)
-    rig.model.close()
-    sys.stdout.write(as_table(report) + "\n")
+        for path in _paths(given):
+            rig = Rig(loaded, work, threads=threads, activations=given.activations, path=path)
+            reports.append(measure(rig, work, peer=peer, load_seconds=seconds, tell=_tell))
+            rig.model.close()
+    sys.stdout.write("\n\n".join(as_table(report) for report in reports) + "\n")
     if given.json:
-        given.json.write_text(as_json(report) + "\n", encoding="utf-8")
+        given.json.write_text("\n".join(as_json(report) for report in reports) + "\n", encoding="utf-8")
     return 0
+
+
+def _paths(given: argparse.Namespace) -> tuple[str | None, ...]:
+    from maple.native.library import default_library, paths_of  # noqa: PLC0415
+
+    return paths_of(default_library()) if given.path == _ALL_PATHS else (given.path,)
 
 
 def _load(given: argparse.Namespace, threads: int) -> tuple[NativeWeights, float]:

@@ -40,7 +40,7 @@ class Peer:
             text=True,
         )
         try:
-            self._read()
+            self.path = str(self._read().get("path", ""))
         except BenchFailed:
             self.close()
             raise

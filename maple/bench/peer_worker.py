@@ -132,6 +132,14 @@ def describe(writer: Any, config: Mapping[str, Any]) -> None:
     writer.add_add_bos_token(False)
 
 
+def server_path() -> str:
+    """The instruction sets that the library was built for."""
+    import xllamacpp  # noqa: PLC0415
+
+    features = xllamacpp.get_system_info().split(":")[-1].split("|")
+    return " ".join(name for name, on in (each.split("=") for each in features if "=" in each) if int(on))
+
+
 class Server:
     """The library's server with a model of its own."""
 
@@ -196,11 +204,11 @@ def main() -> None:
 
     servers: list[Server] = []
 
-    def start() -> dict[str, bool]:
+    def start() -> dict[str, object]:
         if not model.exists():
             write_model(model, options["config"])
         servers.append(Server(model, options))
-        return {"ready": True}
+        return {"ready": True, "path": server_path()}
 
     if guarded(start):
         for line in sys.stdin:

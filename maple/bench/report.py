@@ -33,6 +33,8 @@ def _head(report: Report) -> Iterator[str]:
         f"peak resident {report.peak_resident_bytes / 1e9:.2f} GB, "
         f"memory reads {report.read_bytes_per_second / 1e9:.1f} GB/s"
     )
+    if report.peer_path:
+        yield f"peer: llama.cpp with {report.peer_path}"
 
 
 def _rows(report: Report) -> Iterator[str]:

@@ -53,6 +53,7 @@ class Report:
     weight_bytes: int
     peak_resident_bytes: int
     read_bytes_per_second: float
+    peer_path: str | None = None
     lines: tuple[Line, ...]
 
 
@@ -95,6 +96,7 @@ def measure(
         weight_bytes=loaded.layout.nbytes,
         peak_resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT,
         read_bytes_per_second=max(rates),
+        peer_path=peer.path if peer else None,
         lines=tuple(_lines(rig, work, ours, theirs, max(rates))),
     )
 

@@ -82,6 +82,13 @@ def test_a_path_is_measured_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "native scalar, int8x2 activations" in capsys.readouterr().out
 
 
+def test_every_path_is_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--path all` prints a table for each instruction set of the processor, the best first."""
+    assert main(["bench", "--quick", "--path", "all"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if ": native " in line]
+    assert [line.split("native ")[1].split(",")[0] for line in heads] == list(available().paths)  # type: ignore[union-attr]
+
+
 def test_a_random_checkpoint_is_a_maple(small: pathlib.Path) -> None:
     """It loads through the ordinary loader, and its logits are finite and not all alike."""
     loaded = load(small)
