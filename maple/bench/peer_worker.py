@@ -137,7 +137,8 @@ def server_path() -> str:
     import xllamacpp  # noqa: PLC0415
 
     features = xllamacpp.get_system_info().split(":")[-1].split("|")
-    return " ".join(name for name, on in (each.split("=") for each in features if "=" in each) if int(on))
+    pairs = (each.split("=") for each in features if "=" in each)
+    return " ".join(name.strip() for name, on in pairs if int(on))
 
 
 class Server:
