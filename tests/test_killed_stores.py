@@ -1,0 +1,75 @@
+"""kill -9 at any moment, again and again: what was acknowledged is there, and what was not is whole or absent."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import random
+import subprocess
+import sys
+
+from maple.engine.session_files import SessionFiles
+from maple.responses_store import ResponseStore
+
+ROUNDS = 25
+WRITER = """
+import asyncio, pathlib, sys, time
+import numpy
+from maple_protocols.adapter import Kept
+from maple.engine.kv.cache import KvSnapshot
+from maple.engine.session_files import SessionFiles
+from maple.responses_store import ResponseStore
+
+root, first = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+files = SessionFiles(root / "sessions", max_bytes=1 << 30)
+store = ResponseStore(root / "responses.db", days=30)
+for number in range(first, first + 1_000_000):
+    arrays = {"full": numpy.full((2, 5000), number % 251, numpy.uint8)}
+    files.save("me", "s", KvSnapshot(ids=[number + 1] * 5, kv_format="test/1", arrays=arrays), "maple-0")
+    print("saved", number, flush=True)
+    kept = Kept(id=f"resp_{number}", created=int(time.time()), items=({"n": number},), body={"n": number})
+    asyncio.run(store.put("me", kept))
+    print("put", number, flush=True)
+    if number % 5 == 4:
+        asyncio.run(store.delete("me", f"resp_{number - 2}"))
+        print("deleted", number - 2, flush=True)
+"""
+
+
+def killed_after(root: pathlib.Path, first: int, lines: int) -> list[tuple[str, int]]:
+    """Let a writer go on from ``first``, kill it once it has acknowledged so much, and tell what it acknowledged."""
+    command = [sys.executable, "-c", WRITER, str(root), str(first)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        told = [writer.stdout.readline() for _ in range(lines)]
+        writer.kill()
+        told += writer.stdout.readlines()
+    return [
+        (words[0], int(words[1])) for line in told if line.endswith("\n") and len(words := line.split()) == 2
+    ]
+
+
+def test_nothing_acknowledged_is_lost(tmp_path: pathlib.Path) -> None:
+    """Sessions and responses, killed in the middle of whatever they do; each start finds everything sound."""
+    dice = random.Random(9)  # noqa: S311 -- seeded, no secret
+    present: set[int] = set()
+    first = 0
+    for _ in range(ROUNDS):
+        told = killed_after(tmp_path, first, dice.randint(1, 12))
+        saved = max((number for word, number in told if word == "saved"), default=first - 1)
+        present |= {number for word, number in told if word == "put"}
+        gone = {number for word, number in told if word == "deleted"}
+        present -= gone
+        files = SessionFiles(tmp_path / "sessions", max_bytes=1 << 30)
+        manifest, snapshot = files.load("me", "s", model="maple-0", kv_format="test/1")
+        assert manifest.tokens == 5
+        assert snapshot.ids[0] - 1 in (saved, saved + 1)
+        assert int(snapshot.arrays["full"][0, 0]) == (snapshot.ids[0] - 1) % 251
+        store = ResponseStore(tmp_path / "responses.db", days=30)
+        found = {number: asyncio.run(store.get("me", f"resp_{number}")) for number in sorted(present | gone)}
+        # A deletion that was under way may have come through.
+        assert {number for number in present if found[number] is None} <= {max(present, default=0) - 2}
+        assert not [number for number in gone if found[number] is not None]
+        present = {number for number in present if found[number] is not None}
+        store.close()
+        first = saved + 2
