@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import ipaddress
 import os
 import pathlib
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 
 import attrs
@@ -49,6 +51,8 @@ async def serve(configuration: Configuration) -> int:
     """
     settings = configuration.settings
     logs.configure(level=settings.log_level, format=settings.log_format)
+    if sys.stderr is not None:
+        faulthandler.enable()  # a mapped file that is cut short ends the process: not without a word
     with _signals() as signals:
         _warn(configuration)
         signals.keyring = Keyring.open(settings.api_key, settings.api_key_file)

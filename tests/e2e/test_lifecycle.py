@@ -366,3 +366,14 @@ def test_systemd_hears_of_the_start_the_middle_and_the_end(
         server.process.send_signal(signal.SIGTERM)
         while manager.recv(100) != b"STOPPING=1":
             continue
+
+
+def test_a_bus_error_is_told(start_server: Any, write_script: Any) -> None:
+    """What reads a mapped file that was cut short meets one: the process ends, and says where it was."""
+    server = start_server("--scripted", write_script(SLOW))
+    server.process.send_signal(signal.SIGBUS)
+    server.expected_code = server.process.wait(timeout=HANG_GUARD)
+    server._reader.join(HANG_GUARD)
+    assert server.expected_code == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in server.log
+    assert "maple" in server.log.partition("Bus error")[2]
