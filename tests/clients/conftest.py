@@ -81,7 +81,7 @@ def run_client(tmp_path: pathlib.Path) -> RunClient:
     def run(*words: str, files: dict[str, str] | None = None, **environment: str) -> str:
         home = tmp_path / "home"
         work = home / "work"
-        work.mkdir(parents=True)
+        work.mkdir(parents=True, exist_ok=True)
         for name, text in (files or {}).items():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text, "utf-8")

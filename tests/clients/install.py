@@ -14,10 +14,7 @@ PYTHON = {
     "pydantic-ai": ("pydantic-ai-slim[openai]==2.68.0",),
     "llama-index": ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1"),
     "instructor": ("instructor==1.17.0",),
-    "smolagents": ("smolagents[openai]==1.26.0",),
     "dspy": ("dspy==3.4.1",),
-    "llm": ("llm==0.36",),
-    "aider": ("aider-chat==0.86.2",),
 }
 """Each in a folder or environment of its own: they do not agree about what they stand on."""
 

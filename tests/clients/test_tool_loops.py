@@ -138,3 +138,21 @@ def test_the_ai_sdk_runs_three_steps(
     thought = "I am through." if provider == "compatible" else "undefined"  # the other reads summaries alone
     assert f"thought: {thought}" in printed
     check_recorded(f"ai-sdk-{provider}-{mode}", recorder)
+
+
+def test_python_clients_run(start_script: StartScript, run_client: RunClient, clients: pathlib.Path) -> None:
+    """pydantic-ai's and LlamaIndex's agents call a tool twice; instructor and DSPy get what they parse."""
+    call = json.dumps({"name": "Place", "arguments": {"place": "All done."}})
+    field = "[[ ## answer ## ]]\nAll done.\n\n[[ ## completed ## ]]"
+    scripts = {
+        "pydantic-ai": loop("look", {"place": "one"}, {"place": "two"}),
+        "llama-index": loop("look", {"place": "one"}, {"place": "two"}),
+        "instructor": [{"on": "any", "pieces": [f"</think><tool_call>{call}</tool_call>"]}],
+        "dspy": [{"on": "any", "pieces": [f"</think>{field}"]}],
+    }
+    for name, script in scripts.items():
+        recorder = start_script(script)
+        python = clients / "python" / name / "bin" / "python"
+        sample = at(recorder, f"{name.replace('-', '_')}_sample.py")
+        assert "All done." in run_client(str(python), "-c", sample, LITELLM_LOCAL_MODEL_COST_MAP="True")
+        check_recorded(name, recorder)
