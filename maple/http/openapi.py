@@ -9,7 +9,6 @@ from typing import Any
 
 from maple_protocols.adapter import JsonObject
 from maple_protocols.errors import ErrorBody, RequestError
-from maple_protocols.openai.fields import SESSION_ID
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, schema_of
 from maple_protocols.strict import table
@@ -55,8 +54,8 @@ PARAMETERS: Mapping[str, JsonObject] = {
     "SessionId": {
         "name": "X-Session-Id",
         "in": "header",
-        "description": "Another way to say `session_id`.",
-        "schema": {"type": "string", "pattern": f"^{SESSION_ID}$"},
+        "description": "Another way to say `session_id`; what is not fit for one is passed over.",
+        "schema": {"type": "string"},
     },
 }
 

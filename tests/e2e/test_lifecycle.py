@@ -208,7 +208,7 @@ def test_while_loading(start_server: Any, golden_folder: pathlib.Path) -> None:
     refused = server.chat("hi")
     assert (health.status, health.json["status"]) == (200, "loading")
     assert (refused.status, refused.json["error"]["code"]) == (503, "model_loading")
-    assert refused.headers["Retry-After"] == "5"
+    assert int(refused.headers["Retry-After"]) >= 1  # an estimate, once something has been read
     assert server.request("GET", "/v1/models").status == 200
     server.wait_for("server.ready")
     assert server.request("GET", "/health").json["status"] == "ok"

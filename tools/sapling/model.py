@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tools.sapling.batch import ROUND, Batch, Group
 from tools.sapling.fused import clamped_swiglu, norm
-from tools.sapling.quantise import four_bit, rounded, ternary
+from tools.sapling.quantise import four_bit, four_bit_head, rounded, ternary
 from tools.sapling.shape import Shape
 
 
@@ -58,9 +58,13 @@ class LayerWeights:
 
 @attrs.frozen
 class Weights:
-    """The whole model's stored weights; embeddings [vocabulary, hidden] serve as head too."""
+    """The whole model's stored weights.
+
+    embedding, head: [vocabulary, hidden] of the same codes, the head's values unrounded where `dtype` holds them.
+    """
 
     embedding: Tensor
+    head: Tensor
     final_norm: Tensor
     layers: tuple[LayerWeights, ...]
     dtype: torch.dtype
@@ -85,11 +89,14 @@ class Sapling(nn.Module):
 
     def weights(self, dtype: torch.dtype) -> Weights:
         """What the export would hold now, differentiable with respect to the latent weights."""
+        embedding = four_bit(self.embedding)
+        unrounded = dtype == torch.float32
         return Weights(
-            four_bit(self.embedding),
-            rounded(self.final_norm),
-            tuple(self._layer(n, dtype) for n in range(self.shape.layers)),
-            dtype,
+            embedding=embedding,
+            head=four_bit_head(self.embedding) if unrounded else embedding,
+            final_norm=rounded(self.final_norm),
+            layers=tuple(self._layer(n, dtype) for n in range(self.shape.layers)),
+            dtype=dtype,
         )
 
     def _layer(self, index: int, dtype: torch.dtype) -> LayerWeights:
@@ -247,4 +254,4 @@ def hidden_states(weights: Weights, batch: Batch, shape: Shape, wanted: Tensor) 
 
 def logits(weights: Weights, hidden: Tensor) -> Tensor:
     """Float32 logits of hidden states [n, hidden]."""
-    return (hidden.to(weights.dtype) @ weights.embedding.to(weights.dtype).t()).float()
+    return (hidden.to(weights.dtype) @ weights.head.to(weights.dtype).t()).float()

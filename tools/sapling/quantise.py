@@ -4,6 +4,7 @@ ignores the rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,6 +42,11 @@ def embedding_values(codes: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     return (codes.bfloat16() * scale.bfloat16() + bias.bfloat16()).float().flatten(-2)
 
 
+def head_values(codes: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """scale · code + bias in float32 [rows, columns], unrounded, as the server multiplies by a 4-bit head."""
+    return (codes.float() * scale.float() + bias.float()).flatten(-2)
+
+
 class _Ternary(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -54,12 +60,12 @@ class _Ternary(torch.autograd.Function):
 
 class _FourBit(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor) -> Tensor:
-        return embedding_values(*embedding_codes(weight))
+    def forward(ctx: Any, weight: Tensor, values: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        return values(*embedding_codes(weight))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
 
 
 class _Rounded(torch.autograd.Function):
@@ -78,8 +84,13 @@ def ternary(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def four_bit(weight: Tensor) -> Tensor:
-    """The affine 4-bit value in float32."""
-    return _FourBit.apply(weight)  # type: ignore[no-any-return, no-untyped-call]
+    """The affine 4-bit value in float32, rounded to bf16 as embeddings are."""
+    return _FourBit.apply(weight, embedding_values)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def four_bit_head(weight: Tensor) -> Tensor:
+    """The affine 4-bit value in float32, unrounded as in a head."""
+    return _FourBit.apply(weight, head_values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def rounded(weight: Tensor) -> Tensor:

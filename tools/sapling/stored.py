@@ -10,7 +10,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from tools.sapling.model import LayerWeights, Weights
-from tools.sapling.quantise import embedding_values
+from tools.sapling.quantise import embedding_values, head_values
 from tools.sapling.shape import Shape
 
 
@@ -43,10 +43,16 @@ def stored_weights(folder: Path) -> Weights:
     with safe_open(folder / "model.safetensors", "pt") as file:
         named: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     embedding, head = (_affine(named, name) for name in ("model.word_embeddings", "lm_head"))
-    if not torch.equal(embedding, head):
+    if not all(map(torch.equal, embedding, head)):
         raise ValueError("the head is not a copy of the embeddings")
     layers = tuple(_layer(named, f"model.layers.{index}") for index in range(shape.layers))
-    return Weights(embedding, named["model.norm.weight"].float(), layers, torch.float32)
+    return Weights(
+        embedding=embedding_values(*embedding),
+        head=head_values(*head),
+        final_norm=named["model.norm.weight"].float(),
+        layers=layers,
+        dtype=torch.float32,
+    )
 
 
 def unpacked(words: Tensor, bits: int) -> Tensor:
@@ -56,11 +62,12 @@ def unpacked(words: Tensor, bits: int) -> Tensor:
     return codes.flatten(-2)
 
 
-def _affine(named: dict[str, Tensor], name: str) -> Tensor:
+def _affine(named: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes [rows, groups, 64], scales and biases [rows, groups, 1]."""
     codes = (
         unpacked(named[f"{name}.weight"], 4).float().unflatten(-1, (named[f"{name}.scales"].shape[-1], -1))
     )
-    return embedding_values(codes, named[f"{name}.scales"][..., None], named[f"{name}.biases"][..., None])
+    return codes, named[f"{name}.scales"][..., None], named[f"{name}.biases"][..., None]
 
 
 def _ternary(named: dict[str, Tensor], name: str) -> Tensor:
