@@ -182,7 +182,8 @@ class SseWriter:
 
     def _ping(self) -> None:
         quiet = self._loop.time() - self._last_write
-        if quiet >= self._silence and self._sent is None:
+        # What is pending goes out in this turn of the loop, and was numbered before anything that is made now.
+        if quiet >= self._silence and self._sent is None and not self._pending:
             frames = self._waiting() if self._waiting is not None else ()
             self._handler.write("".join(map(frame_text, frames)) or PING)
             self._send()

@@ -63,7 +63,7 @@ def _command_lines() -> Iterator[tuple[str, str]]:
         lines = [line for block in FENCE.finditer(text) for line in block[2].splitlines()]
         for line in (*lines, *INLINE.findall(FENCE.sub("", text))):
             for command in line.split("&&"):
-                if re.match(r"(python3 (-P )?-m )?maple( |$)", command.strip()):
+                if re.match(r"(python3 (-P )?-m )?maple( (?!=)|$)", command.strip()):
                     yield page.name, command.strip()
 
 

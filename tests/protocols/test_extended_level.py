@@ -1,0 +1,124 @@
+"""What the extended level takes, and where it still says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import attrs
+import pytest
+from maple_protocols.adapter import Policy
+from maple_protocols.ask import Ask, Conversation, Message
+from maple_protocols.errors import InvalidField
+from maple_protocols.openai.chat import ChatAdapter
+from maple_protocols.openai.responses import ResponsesAdapter
+from maple_protocols.openai.responses_tools import custom_input, shell_action
+from maple_protocols.rules import Schema, Shape
+from maple_protocols.strict import read
+
+EXTENDED = Policy(vocabulary=100, level="extended")
+
+
+def chat(*messages: object, **fields: Any) -> Ask:
+    return ChatAdapter().structure({"messages": list(messages), **fields}, EXTENDED)
+
+
+def responses(given: object = "hi", **fields: Any) -> Ask:
+    return ResponsesAdapter().structure({"input": given, **fields}, EXTENDED)
+
+
+def messages(ask: Ask) -> tuple[Message, ...]:
+    assert isinstance(ask.prompt, Conversation)
+    return ask.prompt.messages
+
+
+def wrong(structure: Any, *given: object, **fields: Any) -> str | None:
+    with pytest.raises(InvalidField) as caught:
+        structure(*given, **fields)
+    return caught.value.param
+
+
+def function(name: str) -> dict[str, Any]:
+    return {"type": "function", "name": name, "parameters": {"type": "object"}}
+
+
+class TestHistories:
+    def test_reasoning_in_parts_is_joined(self) -> None:
+        """As some clients keep it."""
+        thought = [{"type": "text", "text": "Hm"}, {"type": "text", "text": "m."}]
+        ask = chat({"role": "assistant", "content": "a", "reasoning_content": thought}, USER)
+        assert messages(ask)[0].reasoning == "Hmm."
+
+    def test_a_message_that_is_no_object_is_named(self) -> None:
+        assert wrong(chat, "hello") == "messages[0]"
+
+    def test_a_legacy_call_is_a_tool_call(self) -> None:
+        """`function_call` of an assistant, and the `function` role that answers it."""
+        called = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
+        found = messages(chat(USER, called, {"role": "function", "name": "f", "content": "1"}))
+        assert [call.name for call in found[1].tool_calls] == ["f"]
+        assert (found[2].role, found[2].content) == ("tool", "1")
+
+    def test_a_text_part_without_text_costs_no_refusal(self) -> None:
+        """What can be read beside it is."""
+        ask = chat({"role": "user", "content": [{"type": "text"}, {"type": "text", "text": "hi"}]})
+        assert messages(ask)[0].content.endswith("hi")
+
+    def test_input_of_nothing_that_can_be_read_is_named(self) -> None:
+        """Hosted items are dropped, and something has to be left."""
+        assert wrong(responses, [{"type": "web_search_call", "id": "ws_1", "status": "completed"}]) == "input"
+
+
+class TestTools:
+    @pytest.mark.parametrize(
+        ("fields", "param"),
+        [
+            ({"name": "", "tools": []}, "tools[0].name"),
+            ({"name": "n", "tools": {}}, "tools[0].tools"),
+            ({"name": "n", "tools": [function("f"), function("")]}, "tools[0].tools[1].name"),
+        ],
+    )
+    def test_a_broken_namespace_is_named(self, fields: dict[str, Any], param: str) -> None:
+        assert wrong(responses, tools=[{"type": "namespace", **fields}]) == param
+
+    def test_names_that_are_taken_are_not_given_twice(self) -> None:
+        """A tool of the name that a namespace's would get keeps it."""
+        inner = {"type": "namespace", "name": "a", "tools": [function("f")]}
+        prompt = responses(tools=[function("f"), function("a__f"), inner]).prompt
+        assert isinstance(prompt, Conversation)
+        assert [tool.name for tool in prompt.tool_specs] == ["f", "a__f", "a__f_"]
+
+    def test_allowed_tools_are_some_of_those_offered(self) -> None:
+        tool = {"type": "function", "function": {"name": "f"}}
+        allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "g"}}]}
+        choice = {"type": "allowed_tools", "allowed_tools": allowed}
+        assert wrong(chat, USER, tools=[tool], tool_choice=choice) == "tool_choice"
+
+    def test_text_that_is_no_json_reaches_the_tool(self) -> None:
+        """A custom tool gets all of it, a shell runs it."""
+        assert custom_input("ls -l") == "ls -l"
+        assert shell_action("ls -l")["command"] == ["bash", "-lc", "ls -l"]
+
+
+@attrs.frozen
+class Faulty(Shape):
+    """A shape with a fault of its own."""
+
+    def structure(self, value: object) -> object:
+        raise ZeroDivisionError
+
+    def schema(self) -> Schema:
+        return {}
+
+
+@attrs.frozen
+class Body:
+    field: Annotated[str, Faulty()] = ""
+
+
+def test_a_shapes_own_fault_is_not_taken_for_the_clients() -> None:
+    """It is raised as it is, for the log of the plugin's author."""
+    with pytest.raises(ZeroDivisionError):
+        read(Body, {"field": "x"})
+
+
+USER = {"role": "user", "content": "hi"}
