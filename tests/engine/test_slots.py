@@ -9,6 +9,7 @@ import pytest
 from maple.choose_engine import model_loader
 from maple.configure import BadSetting, configure
 from maple.engine.cores import MOST_SLOTS, most_slots
+from maple.native.library import Unavailable, available
 from maple.settings import Settings
 
 DEMO = pathlib.Path(__file__).parents[2] / "maple" / "demo"
@@ -40,6 +41,7 @@ def test_the_setting_is_a_number_or_auto() -> None:
             configure({"MAPLE_MAX_BATCH": wrong}, {})
 
 
+@pytest.mark.skipif(isinstance(available(), Unavailable), reason="torch on a CPU runs one at a time")
 def test_the_memory_decides() -> None:
     """As many as it holds at a useful context: few in little, as many as the cores feed in much."""
 
