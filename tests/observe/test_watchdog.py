@@ -50,6 +50,8 @@ def test_a_loop_that_is_stuck_is_logged_once(log: io.StringIO) -> None:
         watchdog = Watchdog(StepClock(), Notifier(), lags.append)
         watchdog.start()
         until(lambda: stuck(log, "loop"))
+        # A beat was sent before that line, so this is the least that it waits.
+        time.sleep(0.05)  # noqa: ASYNC251 -- a loop that is held up is what is watched
         await asyncio.to_thread(until, lambda: max(lags, default=0) >= 0.05)
         watchdog.close()
 
