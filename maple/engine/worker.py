@@ -82,7 +82,7 @@ class ThreadedEngine:
 
     @property
     def steps(self) -> StepClock:
-        """As the protocol says."""
+        """What the thread's steps have taken, for metrics and the watchdog; read from any thread."""
         return self._thread.steps
 
     @property

@@ -51,7 +51,7 @@ class JsonWriter:
         """Nothing is due before the end."""
 
     async def event(self, event: TurnEvent) -> None:
-        """As Writer's."""
+        """Add the event to the answer; nothing goes out yet."""
         self._fold.event(event)
 
     async def end(self) -> None:
@@ -101,7 +101,7 @@ class SseWriter:
         self._open()
 
     async def event(self, event: TurnEvent) -> None:
-        """As Writer's."""
+        """Queue the event's frames, and wait while the socket still holds what went before."""
         self._put(self._encoder.event(event))
         if self._size >= FLUSH_CHARACTERS:
             await self._drained()
@@ -124,7 +124,7 @@ class SseWriter:
         await self.end()
 
     def close(self) -> None:
-        """As Writer's."""
+        """Stop the ping; nothing is written afterwards."""
         self._closed = True
         if self._ping_timer is not None:
             self._ping_timer.cancel()

@@ -117,7 +117,7 @@ class ScriptedEngine:
         return self._admission.submit(job)
 
     def count_cancelled(self) -> None:
-        """As the protocol says."""
+        """Count a client that left before its job with the cancelled ones."""
         self._admission.cancelled += 1
 
     def stats(self) -> EngineStats:
@@ -148,7 +148,7 @@ class ScriptedEngine:
         raise SessionUnknown
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
-        """As the protocol says."""
+        """Refuse new jobs, finish what runs or waits; after `timeout` seconds cancel the rest: False."""
         return await self._admission.drain(timeout)
 
     async def close(self) -> None:
