@@ -10,8 +10,7 @@ from maple_protocols.errors import InvalidField, ModelNotFound
 from maple.engine.api import PromptTooLong
 from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
-from maple.http.body import prompt_object
-from maple.http.generate import GenerateHandler
+from maple.http.asking import AskHandler
 from maple.http.wire import encode_json
 
 STAND_IN = "-"
@@ -26,8 +25,14 @@ class InputTokens:
     input_tokens: int
 
 
-class CountHandler(GenerateHandler):
+class CountHandler(AskHandler):
     """POST to a generating route's ``/input_tokens``. The input itself may be left out."""
+
+    def initialize(self, route: str, adapter: GenerationAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+        """Called by Tornado with the route's options."""
+        super().initialize(route)
+        self.reads = self.adapter = adapter
+        self.prompt_param = adapter.prompt_param
 
     @classmethod
     def operations(cls, route: Route, policy: Policy) -> Operations:
@@ -51,7 +56,7 @@ class CountHandler(GenerateHandler):
         self.write(encode_json(attrs.asdict(answer)))
 
     def _counted(self, data: bytes) -> Ask:
-        body, param = prompt_object(data, self.services.turns.prompt_limit), self.adapter.prompt_param
+        body, param = self.body_object(data), self.adapter.prompt_param
         if body.get(param) is not None:
             return self.structured(body)
         ask = self.structured({**body, param: STAND_IN})

@@ -6,23 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
-import attrs
 import structlog
 from maple_protocols.adapter import GenerationAdapter, KeepingAdapter, Policy
 from maple_protocols.ask import Ask
 from maple_protocols.errors import InvalidField, ModelNotFound
-from maple_protocols.openai.models import names_model
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, json_schema
 
-from maple.engine.api import (
-    EngineOverloaded,
-    GenerationFailed,
-    ModelFailed,
-    ModelLoading,
-    PromptTooLong,
-    ShuttingDown,
-)
+from maple.engine.api import EngineOverloaded, GenerationFailed, PromptTooLong
 from maple.http.api_operation import (
     BODY,
     ENGINE,
@@ -35,42 +26,27 @@ from maple.http.api_operation import (
     first_sentence,
 )
 from maple.http.application import Route
-from maple.http.base import JsonHandler
-from maple.http.body import prompt_object
+from maple.http.asking import AskHandler
 from maple.http.errors import refusal
-from maple.http.origin import IGNORED
 from maple.http.stored import KEEPING, Recorder, continued
-from maple.http.wire import ignored_header
 from maple.http.writers import JsonWriter, SseWriter, Writer
 from maple.observe.metrics import TurnTimes
-from maple.turn import Turn, Turns
+from maple.turn import Turn
 
 log = structlog.get_logger(__name__)
 
 TURN: Refusals = (PromptTooLong, EngineOverloaded, GenerationFailed)
 
 
-def check_engine(turns: Turns) -> None:
-    """Whether anything can be generated at all. Raises ShuttingDown, ModelLoading or ModelFailed."""
-    if turns.engine.draining:
-        raise ShuttingDown
-    if turns.status == "loading":
-        raise ModelLoading(turns.engine.loading.seconds_left)
-    if turns.status == "error":
-        raise ModelFailed(turns.error or "unknown")
-
-
-class GenerateHandler(JsonHandler):
+class GenerateHandler(AskHandler):
     """POST to a GenerationAdapter's path."""
-
-    methods = ("POST",)
 
     def initialize(  # type: ignore[override]  # Tornado passes each route its own keywords
         self, route: str, adapter: GenerationAdapter, keeping: KeepingAdapter | None
     ) -> None:
         """Called by Tornado with the route's options. ``keeping`` is the adapter, where it is of that kind."""
         super().initialize(route)
-        self.adapter = adapter
+        self.reads = self.adapter = adapter
         self.keeping = keeping
         self.prompt_param = adapter.prompt_param
         self._lease: asyncio.Timeout | None = None
@@ -100,18 +76,12 @@ class GenerateHandler(JsonHandler):
         )
         return {"post": operation}
 
-    def check(self, *groups: str) -> None:
-        """Nothing is read for an engine that cannot take it."""
-        check_engine(self.services.turns)
-
     async def respond(self, *groups: str) -> None:
         """Generate, for as long as the client is there."""
         try:
             async with asyncio.timeout(None) as self._lease:
                 if not self.client_left:
-                    ask = await self._ask()
-                    self.tell_ignored(ask.ignored)
-                    await self._generate(ask)
+                    await self._generate(await self._whole_ask())
         except TimeoutError:
             if not self.client_left:
                 raise
@@ -123,39 +93,9 @@ class GenerateHandler(JsonHandler):
         if self._lease is not None:
             self._lease.reschedule(asyncio.get_running_loop().time())
 
-    async def _ask(self) -> Ask:
-        ask = await self.from_body(self._structured)
-        return await continued(ask, self.keeping, self.services.store, self.owner)
-
-    def _structured(self, body: bytes) -> Ask:
-        wire = prompt_object(body, self.services.turns.prompt_limit)
-        self.maple.budget.note_structured(wire)
-        return self.structured(wire)
-
-    def structured(self, body: Mapping[str, object]) -> Ask:
-        """The request that a body spells. Raises RequestError, or ModelLoading. Any thread."""
-        ask = self.adapter.structure(body, self._policy())
-        settings = self.services.settings
-        if settings.strict_model and ask.model is not None and not names_model(ask.model, settings.model_id):
-            raise ModelNotFound(ask.model)
-        return ask
-
-    def _policy(self) -> Policy:
-        prompts = self.services.turns.prompts
-        if prompts is None:
-            raise ModelLoading
-        return attrs.evolve(
-            self.services.settings.policy,
-            vocabulary=prompts.encoder.vocabulary,
-            template_variables=prompts.encoder.template_variables,
-            session_header=self.request.headers.get("X-Session-Id"),
-        )
-
-    def tell_ignored(self, paths: tuple[str, ...]) -> None:
-        """What had no effect is said to the client and in the log; names are harmless by now."""
-        if paths:
-            self.set_header(IGNORED, ignored_header(paths))
-            log.info("http.ignored", request_id=self.request_id, route=self.route, fields=sorted(set(paths)))
+    async def _whole_ask(self) -> Ask:
+        """What was sent, with what was kept of the answer that it goes on from."""
+        return await continued(await self.ask(), self.keeping, self.services.store, self.owner)
 
     async def _generate(self, ask: Ask) -> None:
         try:

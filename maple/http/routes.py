@@ -98,7 +98,9 @@ def _protocol_routes(served: Served) -> Iterator[Route]:
         options = {"adapter": served.generation, "keeping": served.keeping}
         yield Route(pattern=served.generation.path, handler=GenerateHandler, options=options)
         if served.count_path is not None:
-            yield Route(pattern=served.count_path, handler=CountHandler, options=options)
+            yield Route(
+                pattern=served.count_path, handler=CountHandler, options={"adapter": served.generation}
+            )
     if served.keeping is not None:
         # SDKs ask for it. It would be a stored response's id, and its 405 another route's.
         yield Route(pattern=f"{served.keeping.path}/compact", handler=AbsentHandler)

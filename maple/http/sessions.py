@@ -21,9 +21,9 @@ from maple.engine.api import (
 )
 from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
+from maple.http.asking import check_engine
 from maple.http.base import JsonHandler
 from maple.http.errors import NotConfigured
-from maple.http.generate import check_engine
 from maple.http.wire import encode_json
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
