@@ -19,6 +19,7 @@ from maple_plugins.parser import ParserContext, ReasoningParser, TellsCloser, To
 from maple_plugins.parsers.none import NoTools
 from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
 from maple_protocols.ask import Ask, Conversation, SamplingWish
+from maple_protocols.openai.tokens import TokenFacts
 
 from maple.engine.api import (
     Engine,
@@ -70,6 +71,7 @@ class ParserPair:
             in_reasoning=self.reasoning.prompt_ends_inside(prompt),
             tools=ask.prompt.tool_specs,
             keeps_line=ask.extended,
+            continues=ask.prompt.ending == "open",
         )
         as_text = ask.extended and not context.tools
         return Chain(self.reasoning(context), NoTools(context) if as_text else self.tools(context))
@@ -160,6 +162,23 @@ class Turns:
         thinking = self._thinking(ask)
         prompt = await self.prompts.encode(ask.prompt, thinking=thinking, limit=limit, prepare=prepare)
         return len(prompt.ids)
+
+    def token_facts(self, ask: Ask, *, renders: bool) -> TokenFacts:
+        """What the tokenizer, or with ``renders`` the template, makes of the prompt of ``ask``. Any thread.
+
+        Raises ModelLoading, PromptTooLong, TemplateFailed or TemplateRefused.
+        """
+        served = self.engine.served
+        if served is None or self.prompts is None:
+            raise ModelLoading
+        encoder, limit, thinking = self.prompts.encoder, self._prompt_limit(served), self._thinking(ask)
+        if renders and isinstance(ask.prompt, Conversation):
+            ids: tuple[int, ...] = ()
+            text = encoder.render(ask.prompt, thinking=thinking, limit=limit)
+        else:
+            prompt = encoder.encode(ask.prompt, thinking=thinking, limit=limit)
+            ids, text = prompt.ids, prompt.text
+        return TokenFacts(ids=ids, text=text, spelling=encoder.spelling, max_model_len=served.max_model_len)
 
     def _thinking(self, ask: Ask) -> bool:
         if isinstance(ask.prompt, Conversation) and ask.prompt.thinking is not None:

@@ -24,6 +24,7 @@ from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
 from maple.http.services import Services
 from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
 from maple.http.stored import StoredHandler, StoredItemsHandler
+from maple.http.tokens import TOKEN_ROUTES
 from maple.http.wire import encode_json
 
 PACKAGE = pathlib.Path(__file__).parent.parent
@@ -63,6 +64,7 @@ FIXED = (
     Route(pattern="/v1/sessions/(.+)/load", handler=SessionActionHandler),
     Route(pattern="/v1/sessions/(.+)/manifest", handler=SessionManifestHandler),
     Route(pattern="/v1/sessions/([^/]+)", handler=SessionDeleteHandler),
+    *TOKEN_ROUTES,
 )
 
 TAKEN = (*(route.pattern for route in FIXED), "/", "/openapi.json", "/docs(/.*)?", "/ui(/.*)?")

@@ -89,6 +89,15 @@ class ControlText:
                 end = _skip_blanks(rendered, end)
         yield from self._text_segments(rendered[end:])
 
+    def shown(self, rendered: str) -> str:
+        """A rendered prompt as text: without seals, and with a stand-in inside each control string of the client's."""
+        return "".join(
+            segment.text[0] + STAND_IN + segment.text[1:]
+            if segment.token is None and self._foreign.fullmatch(segment.text)
+            else segment.text
+            for segment in self.segments(rendered)
+        )
+
     def _text_segments(self, sealed: str) -> Iterator[Segment]:
         text = unseal(sealed)
         end = 0

@@ -16,6 +16,7 @@ from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawId
 from tokenizers import Tokenizer
 
 from maple.engine.api import ConversationEnd, PromptTooLong
+from maple.engine.detokenize import TokenBytes
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
 from maple.prompt.json_spacing import SPACINGS, JsonSpacing
@@ -30,6 +31,8 @@ _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _THINK = "<think>"
 _CLOSED = "\n\n</think>\n\n"
 _UTF8_WIDEST = 4
+_OPEN_END = "\udffe"
+"""Marks where a message goes on: like the seal, a code point that no request can hold."""
 _PROBE = '{"a": "b", "c": ["d", "e"]}'
 _CALLING = Conversation(
     messages=(
@@ -87,6 +90,10 @@ class PromptEncoder:
         """The names that the template itself reads, beyond messages, tools and add_generation_prompt."""
         return self._template.variables - _GIVEN - self._special_tokens.keys()
 
+    def spelling(self, token_id: int) -> tuple[str, bytes]:
+        """The token of an id as the vocabulary has it, and the bytes that it stands for; both empty without one."""
+        return self._tokenizer.id_to_token(token_id) or "", self._bytes[token_id]
+
     def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """Render and tokenise.
 
@@ -108,6 +115,13 @@ class PromptEncoder:
             end=_end(prompt),
         )
 
+    def render(self, conversation: Conversation, *, thinking: bool, limit: int) -> str:
+        """The prompt's text, for people and for raw prompts: control strings of the client's are spelt apart.
+
+        Raises PromptTooLong, TemplateFailed or TemplateRefused.
+        """
+        return self._control.shown(self._render(conversation, thinking, limit))
+
     def _render(self, conversation: Conversation, thinking: bool, limit: int) -> str:
         """The sealed prompt. The reasoning block is closed here where the template cannot be told to."""
         parts: list[str] = []
@@ -120,6 +134,8 @@ class PromptEncoder:
                 if room < 0:
                     raise PromptTooLong(limit=limit, got=limit + 1)
         rendered = "".join(parts)
+        if conversation.ending == "open":
+            return _cut_open(rendered)
         if not thinking and "enable_thinking" not in self._template.variables:
             return _close_thinking(rendered)
         return rendered
@@ -132,6 +148,10 @@ class PromptEncoder:
         except (TemplateFailed, TemplateRefused):
             return None
         return next((one for one in SPACINGS if one.respell(_PROBE) in rendered), None)
+
+    @functools.cached_property
+    def _bytes(self) -> TokenBytes:
+        return TokenBytes(self._tokenizer)
 
     def _message(self, message: Message) -> dict[str, object]:
         """One message as templates read it; absent fields are missing, not None."""
@@ -156,14 +176,17 @@ class PromptEncoder:
     def _variables(self, conversation: Conversation, thinking: bool) -> dict[str, object]:
         seal = self._control.seal_value
         wanted = {name: seal(value) for name, value in conversation.template_variables.items()}
+        messages = [self._message(message) for message in conversation.messages]
+        if conversation.ending == "open":
+            _mark_open(messages[-1])
         return {
             **self._special_tokens,
             **wanted,
             "enable_thinking": thinking,
-            "messages": [self._message(message) for message in conversation.messages],
+            "messages": messages,
             "tools": seal(conversation.tools) if conversation.tools else None,
             "documents": None,
-            "add_generation_prompt": True,
+            "add_generation_prompt": conversation.ending == "answer",
         }
 
     def _refuse_hopeless(self, text: str, limit: int) -> None:
@@ -236,6 +259,20 @@ def _end(conversation: Conversation) -> ConversationEnd:
 
 def _raw(ids: Sequence[int], text: str) -> EncodedPrompt:
     return EncodedPrompt(ids=tuple(ids), text=text, subject=text, end=ConversationEnd(text=text))
+
+
+def _mark_open(message: dict[str, object]) -> None:
+    """Mark the end of what is to go on: the content, or the reasoning where there is no content."""
+    part = "content" if message["content"] or "reasoning_content" not in message else "reasoning_content"
+    message[part] = f"{message[part]}{_OPEN_END}"
+
+
+def _cut_open(rendered: str) -> str:
+    """The prompt up to where its last message goes on. Raises TemplateRefused where that is not shown."""
+    shown, mark, _ = rendered.rpartition(_OPEN_END)
+    if not mark:
+        raise TemplateRefused("it does not show the message that is to go on")
+    return shown
 
 
 def _close_thinking(rendered: str) -> str:

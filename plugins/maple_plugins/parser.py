@@ -33,12 +33,14 @@ class ParserContext:
 
     ``in_reasoning``: the prompt ended inside the reasoning block, so the text starts inside it.
     ``tools``: the tools that were shown to the model. ``keeps_line``: between text before and text after a tool
-    block one newline stays of those that are trimmed.
+    block one newline stays of those that are trimmed. ``continues``: the text goes on from what the prompt ends
+    with, so that nothing is trimmed at its start.
     """
 
     in_reasoning: bool = False
     tools: tuple[ToolSpec, ...] = ()
     keeps_line: bool = False
+    continues: bool = False
 
 
 @runtime_checkable

@@ -13,6 +13,8 @@ import attrs
 from maple_plugins.parser import ToolSpec
 
 Role = Literal["system", "user", "assistant", "tool"]
+Ending = Literal["answer", "closed", "open"]
+"""Behind the last message an answer begins; nothing follows it; or it stays open, for its text to go on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,13 +45,16 @@ class Conversation:
 
     ``tools`` are the tool objects for the template, in the nested chat shape, already filtered by
     ``tool_choice``; ``tool_specs`` are the same tools as parsers see them. ``thinking`` None means the
-    server's default. ``template_variables`` are further variables that the template itself reads.
+    server's default. ``template_variables`` are further variables that the template itself reads. Where
+    ``ending`` is "open", the last message is an assistant's without calls, and what goes on is its content, or its
+    reasoning where it has no content.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, object], ...] = ()
     tool_specs: tuple[ToolSpec, ...] = ()
     thinking: bool | None = None
+    ending: Ending = "answer"
     template_variables: Mapping[str, object] = attrs.field(factory=dict)
 
 

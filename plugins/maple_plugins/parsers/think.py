@@ -14,8 +14,9 @@ class ThinkParser:
     """A one-way latch: the first ``</think>`` ends the reasoning, and from then on every marker is text.
 
     A ``<think>`` that opens the output is dropped. Newlines are trimmed at both ends of the reasoning and at
-    the start of the answer. A prompt that does not end inside the block starts with the answer. A format with
-    other markers is a subclass that sets ``markers``, the opening one first.
+    the start of the answer, but not where the prompt breaks off in either. A prompt that does not end inside the
+    block starts with the answer. A format with other markers is a subclass that sets ``markers``, the opening one
+    first.
     """
 
     markers: ClassVar[tuple[str, ...]] = ("<think>", "</think>")
@@ -24,10 +25,10 @@ class ThinkParser:
         self._inside = context.in_reasoning
         self._end: int | None = None if self._inside else 0
         self._search = MarkerSearch(self.markers)
-        self._trim = EdgeTrim(at_edge=True)
+        self._trim = EdgeTrim(at_edge=not context.continues)
         self._may_open = True
         self._fed = 0
-        self._answer_begins = True
+        self._answer_begins = self._inside or not context.continues
 
     @classmethod
     def prompt_ends_inside(cls, prompt: str) -> bool:

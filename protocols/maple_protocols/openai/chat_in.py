@@ -9,10 +9,16 @@ import attrs
 from typing_extensions import override
 
 from maple_protocols.adapter import Policy
-from maple_protocols.ask import Ask, Conversation
+from maple_protocols.ask import Ask, Conversation, Ending
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai import fields
-from maple_protocols.openai.messages import UNREADABLE, AnyMessage, ChatMessage, unreadable_user
+from maple_protocols.openai.messages import (
+    UNREADABLE,
+    AnyMessage,
+    AssistantMessage,
+    ChatMessage,
+    unreadable_user,
+)
 from maple_protocols.openai.thinking import Effort, ThinkingWord, wanted
 from maple_protocols.openai.tools import (
     Choice,
@@ -129,6 +135,11 @@ class ChatRequest:
     response_format: Annotated[
         str | None, PlainFormat(), Inert({"type": "text"}), Doc("Accepted, without effect.")
     ] = None
+    continue_final_message: fields.ContinueFinal = False
+    add_generation_prompt: Annotated[
+        bool | None,
+        Doc("false leaves out what an answer begins with; only that beside continue_final_message."),
+    ] = None
 
 
 def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -> Ask:
@@ -165,8 +176,15 @@ def _conversation(request: ChatRequest, body: Mapping[str, Any]) -> Conversation
         tools=offered,
         tool_specs=specs(offered),
         thinking=wanted(settings, request),
+        ending=_ending(request),
         template_variables=own_variables(settings),
     )
+
+
+def _ending(request: ChatRequest) -> Ending:
+    if request.continue_final_message:
+        return "open"
+    return "closed" if request.add_generation_prompt is False else "answer"
 
 
 def own_variables(settings: Mapping[str, object]) -> Mapping[str, object]:
@@ -185,8 +203,28 @@ def variables_check(policy: Policy) -> Check:
     return check
 
 
+OPEN_MUST = "needs a last message that is the assistant's, without tool calls"
+"""What continue_final_message is refused with."""
+
+
 def _checks(policy: Policy) -> dict[str, Check]:
-    return {"tool_choice": _check_choice, "chat_template_kwargs": variables_check(policy)}
+    return {
+        "tool_choice": _check_choice,
+        "chat_template_kwargs": variables_check(policy),
+        "continue_final_message": _check_open,
+        "add_generation_prompt": _check_begun,
+    }
+
+
+def _check_open(wanted: bool, earlier: Mapping[str, Any]) -> None:
+    last = earlier["messages"][-1]
+    if wanted and not (isinstance(last, AssistantMessage) and not last.tool_calls):
+        raise Misfit(OPEN_MUST)
+
+
+def _check_begun(wanted: bool, earlier: Mapping[str, Any]) -> None:
+    if wanted and earlier.get("continue_final_message"):
+        raise Misfit("must be false beside continue_final_message")
 
 
 def _check_choice(choice: Choice, earlier: Mapping[str, Any]) -> None:

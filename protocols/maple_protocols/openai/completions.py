@@ -90,6 +90,7 @@ class CompletionRequest:
     logprobs: fields.Logprobs = None
     n: fields.One = None
     best_of: fields.One = None
+    continue_final_message: Annotated[bool, Doc("A raw prompt always goes on.")] = False
 
 
 def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown: bool) -> Ask:

@@ -139,6 +139,9 @@ SessionId = Annotated[
 Logprobs = Annotated[object, NoLogprobs(False), Doc("Log probabilities are not given.")]
 TopLogprobs = Annotated[object, NoLogprobs(0), Doc("Log probabilities are not given.")]
 One = Annotated[Literal[1] | None, Doc("One choice a request.")]
+ContinueFinal = Annotated[
+    bool, Doc("The last message, an assistant's, stays open: the answer is only what comes next in it.")
+]
 Unused = Annotated[object, Inert(), Doc("Accepted, without effect.")]
 
 

@@ -11,7 +11,7 @@ from maple_protocols.adapter import JsonObject, Kept, Policy
 from maple_protocols.ask import Ask, Conversation, Message
 from maple_protocols.errors import ErrorBody, InvalidField, RequestError
 from maple_protocols.openai import fields
-from maple_protocols.openai.chat_in import own_variables, variables_check
+from maple_protocols.openai.chat_in import OPEN_MUST, own_variables, variables_check
 from maple_protocols.openai.messages import UNREADABLE, unreadable_user
 from maple_protocols.openai.responses_conversation import Naming, conversation
 from maple_protocols.openai.responses_echo import echoed, wanted_format
@@ -83,11 +83,15 @@ def _conversation(request: ResponsesRequest, tools: Iterable[Offered], names: Na
     settings = request.chat_template_kwargs or {}
     messages = _messages(request.instructions, request.input, names)
     _check_readable(messages, request.input)
+    if request.continue_final_message and (messages[-1].role != "assistant" or messages[-1].tool_calls):
+        param = "continue_final_message"
+        raise InvalidField(param=param, message=f"{param} {OPEN_MUST}", code=CODE)
     return Conversation(
         messages=messages,
         tools=shown,
         tool_specs=specs(shown),
         thinking=_thinking(request, settings),
+        ending="open" if request.continue_final_message else "answer",
         template_variables=own_variables(settings),
     )
 

@@ -100,3 +100,4 @@ class ResponsesRequest:
     previous_response_id: Annotated[
         str | None, Doc("A stored response to go on from: its input and output come before this input.")
     ] = None
+    continue_final_message: fields.ContinueFinal = False
