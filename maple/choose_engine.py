@@ -5,6 +5,7 @@ The heavy layers are imported inside functions, only where a model is wanted.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
@@ -15,6 +16,7 @@ import structlog
 from maple.configure import cache_folder
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Engine
+from maple.engine.cores import physical_cores
 from maple.engine.loading import LoadingGauge
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import read_script
@@ -38,8 +40,10 @@ log = structlog.get_logger(__name__)
 
 
 def build_engine(settings: Settings) -> Engine:
-    """The scripted engine where a script was given, a model behind its thread otherwise."""
+    """A front where a cluster is asked for, else the scripted engine or a model behind its thread."""
     limits = QueueLimits(slots=settings.slots, depth=settings.max_queue_depth, timeout=settings.queue_timeout)
+    if settings.engine == "ray":
+        return _ray_engine(settings, limits)
     if settings.scripted is not None:
         return ScriptedEngine(
             read_script(settings.scripted), served=scripted_served(DEMO_FOLDER), limits=limits
@@ -49,6 +53,29 @@ def build_engine(settings: Settings) -> Engine:
     gauge = LoadingGauge()
     loader = model_loader(settings, gauge)
     return ThreadedEngine(loader, limits=limits, session_files=session_files(settings), gauge=gauge)
+
+
+def _ray_engine(settings: Settings, limits: QueueLimits) -> Engine:
+    """A front over replicas that run what these settings run without a cluster."""
+    from maple.cluster.engine import RayEngine  # noqa: PLC0415 -- only where a cluster is asked for
+    from maple.cluster.ray_fleet import RayFleet, Replicas  # noqa: PLC0415
+
+    least, most = settings.replicas
+    cores = settings.replica_cores or physical_cores()
+    local = attrs.evolve(
+        settings,
+        engine="local",
+        max_queue_depth=1 << 20,  # a front's routing bounds what waits there
+        torch_threads=settings.torch_threads or max(1, round(cores)),
+    )
+    replicas = Replicas(least=least, most=most, cores=cores, memory=settings.replica_memory_mb << 20)
+    fleet = RayFleet(
+        functools.partial(build_engine, local),
+        replicas,
+        address=settings.ray_address,
+        application=settings.deployment,
+    )
+    return RayEngine(fleet, limits=limits)
 
 
 def session_files(settings: Settings) -> SessionFiles | None:

@@ -238,6 +238,14 @@ def _store(text: str, spec: Spec) -> str:
     return f"{scheme}:{_at_home(file, spec)}"
 
 
+def _span(text: str, spec: Spec) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", text)
+    least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not spec.low <= least <= most <= spec.high:
+        raise ValueError(f"use a number{_range(spec)}, or two of them as in 1..4")
+    return least, most
+
+
 READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "text": _text,
     "source": _at_home,
@@ -254,4 +262,5 @@ READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "networks": _networks,
     "device": _device,
     "store": _store,
+    "span": _span,
 }

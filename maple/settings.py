@@ -30,6 +30,7 @@ Kind = Literal[
     "networks",
     "store",
     "device",
+    "span",
 ]
 
 
@@ -161,6 +162,25 @@ class Settings:
     response_store_days: float = setting(
         30.0, "days after which a stored response is forgotten", kind="number", low=0.001, high=36_500
     )
+    engine: str = setting(
+        "local",
+        "local runs the model in this process, ray on a cluster's replicas",
+        kind="choice",
+        choices=("local", "ray"),
+    )
+    ray_address: str = setting(
+        "auto", "a cluster's address; auto finds this machine's or starts one, local starts one", kind="text"
+    )
+    replicas: tuple[int, int] = setting(
+        (1, 1), "replicas of the model on a cluster: a number, or least..most", kind="span", low=1, high=1000
+    )
+    replica_cores: float = setting(
+        0, "cores that a replica takes; 0 is the machine's", kind="number", low=0, high=1024
+    )
+    replica_memory_mb: int = setting(
+        0, "memory that a replica takes in MiB; 0 leaves it unsaid", kind="integer", low=0
+    )
+    deployment: str = setting("maple", "the deployment's name, shared by its fronts", kind="text")
     request_timeout: float = setting(
         0.0, "seconds after which a generation ends as length; 0 is off", kind="number", low=0
     )

@@ -61,6 +61,8 @@ def _default(value: object) -> str:
         return "unset"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple) and value:
+        return "..".join(map(str, dict.fromkeys(value)))
     if isinstance(value, float):
         return f"{value:g}"
     return f"`{value}`" if value != () else "empty"

@@ -44,6 +44,8 @@ def _shown(settings: Settings, name: str, spec: Spec) -> str:
         return "unset"
     if spec.kind == "key":
         return "set"
+    if spec.kind == "span":
+        return "..".join(map(str, dict.fromkeys(value)))
     if isinstance(value, bool):
         return str(value).lower()
     return ", ".join(value) or "empty" if isinstance(value, tuple) else str(value)

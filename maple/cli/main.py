@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from maple.bench.command import BENCH
 from maple.chat.command import CHAT
+from maple.cli.cluster import CLUSTER
 from maple.cli.completion import SHELLS, script
 from maple.cli.inventory import CONFIG, PARSERS, VERSION
 from maple.cli.pack import PACK
@@ -44,7 +45,7 @@ COMPLETION = Command(
 )
 COMMANDS: Mapping[str, Command] = {
     command.name: command
-    for command in (SERVE, CHAT, PACK, BENCH, DOCTOR, PARSERS, CONFIG, COMPLETION, VERSION)
+    for command in (SERVE, CHAT, PACK, BENCH, DOCTOR, CLUSTER, PARSERS, CONFIG, COMPLETION, VERSION)
 }
 
 

@@ -117,9 +117,13 @@ class Admission:
         """The engine is done with the ticket: its slot is free."""
         self._stop_timer(ticket)
         self._slots.pop(ticket, None)
-        while self._queues and len(self._slots) < self.slots:
-            self._admit(self._next())
+        self._admit_waiting()
         self._note_idle()
+
+    def resize(self, slots: int) -> None:
+        """So many jobs run at a time from now on: what waits gets the new slots, what runs keeps its own."""
+        self.slots = slots
+        self._admit_waiting()
 
     def release_all(self) -> None:
         """The engine is done with every ticket it was given."""
@@ -152,6 +156,10 @@ class Admission:
             self.close()
             return False
         return True
+
+    def _admit_waiting(self) -> None:
+        while self._queues and len(self._slots) < self.slots:
+            self._admit(self._next())
 
     def _in_turn(self) -> Iterator[JobTicket]:
         """Whoever waits: parked jobs, then the queues' in turn."""

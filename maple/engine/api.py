@@ -156,12 +156,26 @@ class Prefill:
 
 
 @attrs.frozen(kw_only=True)
+class ReplicaLoad:
+    """A replica of a cluster: on the machine ``node``, with ``load`` jobs of its ``slots``, those that wait there too.
+
+    ``held_tokens`` are ids of prompts that it is believed to have keys and values of.
+    """
+
+    replica: str
+    node: str
+    slots: int
+    load: int
+    held_tokens: int
+
+
+@attrs.frozen(kw_only=True)
 class EngineStats:
     """A snapshot; counters only grow. ``running`` holds slots, ``waiting`` queues.
 
     ``prefix_cache_queries`` are prompts that were looked up for reuse, ``prefix_cache_hits`` those of which
     something was reused, ``prefix_cache_evictions`` kept prefixes that were dropped for room. ``sessions``
-    are live ones. ``queue`` and ``prefills`` are in order.
+    are live ones. ``queue`` and ``prefills`` are in order; ``replicas`` are a cluster's, empty without one.
     """
 
     running: int = 0
@@ -178,6 +192,7 @@ class EngineStats:
     sessions: int = 0
     queue: tuple[Queued, ...] = ()
     prefills: tuple[Prefill, ...] = ()
+    replicas: tuple[ReplicaLoad, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -233,6 +248,11 @@ class Engine(Protocol):
     @property
     def steps(self) -> StepClock:
         """How long its thread takes for a step; any thread may look."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many jobs run at a time, once the model is there."""
         ...
 
     @property
@@ -320,6 +340,10 @@ class JobCancelled(EngineError):
 
 class GenerationFailed(EngineError):
     """The model broke while it generated this sequence; the cause has been logged."""
+
+
+class ReplicaLost(EngineError):
+    """The replica that ran this job has gone, and it could not be run again elsewhere without being seen twice."""
 
 
 @attrs.define(eq=False)

@@ -86,6 +86,11 @@ class ThreadedEngine:
         return self._thread.steps
 
     @property
+    def slots(self) -> int:
+        """How many jobs run at a time."""
+        return self._admission.slots
+
+    @property
     def draining(self) -> bool:
         """Whether new jobs are refused."""
         return self._admission.draining

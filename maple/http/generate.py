@@ -13,7 +13,7 @@ from maple_protocols.errors import InvalidField, ModelNotFound
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, json_schema
 
-from maple.engine.api import EngineOverloaded, GenerationFailed, PromptTooLong
+from maple.engine.api import EngineOverloaded, GenerationFailed, PromptTooLong, ReplicaLost
 from maple.http.api_operation import (
     BODY,
     ENGINE,
@@ -35,7 +35,7 @@ from maple.turn import Turn
 
 log = structlog.get_logger(__name__)
 
-TURN: Refusals = (PromptTooLong, EngineOverloaded, GenerationFailed)
+TURN: Refusals = (PromptTooLong, EngineOverloaded, ReplicaLost, GenerationFailed)
 
 
 class GenerateHandler(AskHandler):

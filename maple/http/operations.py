@@ -92,7 +92,8 @@ class StatsHandler(JsonHandler):
 
 def _told(stats: Stats) -> JsonObject:
     fields: JsonObject = attrs.asdict(stats)
-    return {name: value for name, value in fields.items() if name != "loading" or value is not None}
+    absent = {"loading": None, "replicas": ()}  # there while a model loads, and on a cluster
+    return {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
 
 
 def _own_part(stats: EngineStats, ids: frozenset[str]) -> EngineStats:

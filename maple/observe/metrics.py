@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from maple.engine.api import Engine, Finish
+from maple.engine.api import Engine, Finish, ReplicaLoad
 from maple.engine.step_clock import BUCKETS as STEP_BUCKETS
 from maple.observe.logs import dropped_lines
 
@@ -132,6 +132,18 @@ class _Registry(CollectorRegistry):
             yield family
 
 
+def _replicas(replicas: Iterable[ReplicaLoad]) -> Iterator[Metric]:
+    """A cluster's replicas, a series each; nothing without a cluster."""
+    load = GaugeMetricFamily("maple_replica_load", "Jobs that run or wait on a replica", labels=("replica",))
+    slots = GaugeMetricFamily(
+        "maple_replica_slots", "Jobs that run at a time on a replica", labels=("replica",)
+    )
+    for one in replicas:
+        load.add_metric((one.replica,), one.load)
+        slots.add_metric((one.replica,), one.slots)
+    yield from (family for family in (load, slots) if family.samples)
+
+
 class _EngineCollector(Collector):
     """What others count, as of the scrape."""
 
@@ -150,6 +162,7 @@ class _EngineCollector(Collector):
             "maple_log_lines_dropped", "Log lines that nobody read in time", value=dropped_lines()
         )
         yield self._steps()
+        yield from _replicas(stats.replicas)
         served = self._engine.served
         if served is not None:
             yield GaugeMetricFamily(

@@ -96,6 +96,11 @@ class ScriptedEngine:
         return self._served if self._started.is_set() else None
 
     @property
+    def slots(self) -> int:
+        """How many jobs run at a time."""
+        return self._admission.slots
+
+    @property
     def draining(self) -> bool:
         """Whether new jobs are refused."""
         return self._admission.draining

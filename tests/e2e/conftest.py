@@ -6,13 +6,16 @@ import contextlib
 import functools
 import http.client
 import json
+import os
 import pathlib
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -175,8 +178,11 @@ def _environment(settings: Mapping[str, str], cache: pathlib.Path) -> dict[str, 
 
 
 def _start(flags: Sequence[str], settings: Mapping[str, str], folder: pathlib.Path) -> Server:
+    engine = shlex.split(os.environ.get("SERVER_ENGINE_FLAGS", ""))  # tox -e cluster: the same on replicas
+    if engine:
+        engine += ["--deployment", f"test-{uuid.uuid4().hex[:8]}"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "maple", "--port", "0", *flags],
+        [sys.executable, "-m", "maple", "--port", "0", *flags, *engine],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
