@@ -220,6 +220,13 @@ class Turns:
             top_k=max(0, int(top_k)),
             repetition_penalty=wish.repetition_penalty,
             seed=wish.seed,
+            presence=wish.presence,
+            frequency=wish.frequency,
+            bias=wish.bias,
+            min_p=wish.min_p,
+            min_tokens=wish.min_tokens,
+            stop_ids=wish.stop_ids,
+            ignore_eos=wish.ignore_eos,
         )
 
 

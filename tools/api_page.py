@@ -114,6 +114,7 @@ WHEN = {
     ): "Too many requests wait, this one waited too long, or the budget of docs/security.md is spent.",
     (503, "model_failed"): "The model could not be loaded; `/health` says why.",
     (503, "model_loading"): "The model is still loading.",
+    (503, "replica_lost"): "The replica of a cluster that made this answer has gone; ask again.",
     (503, "shutting_down"): "The server ends; another one may be there.",
     (507, "storage_full"): "There is no room to save; what was saved before is intact.",
 }

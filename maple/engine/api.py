@@ -25,7 +25,12 @@ class Sampling:
 
     ``temperature`` ≥ 0 (0 is greedy), ``top_p`` in (0, 1], ``top_k`` ≥ 0 (0 is off),
     ``repetition_penalty`` > 0 (1 is off; over prompt and output ids, as in Transformers). ``seed`` None
-    draws a fresh one.
+    draws a fresh one. ``presence`` and ``frequency`` are taken off the logits of output ids, once and for each
+    time. ``bias`` has distinct ids with what is added to their logits; from −100 down an id is banned. ``min_p`` in
+    [0, 1] is relative to the likeliest id.
+
+    Neither EOS nor ``stop_ids``, which end the text as EOS does, are sampled before ``min_tokens`` ids, and with
+    ``ignore_eos`` EOS never is.
     """
 
     temperature: float = 0.6
@@ -33,6 +38,13 @@ class Sampling:
     top_k: int = 20
     repetition_penalty: float = 1.0
     seed: int | None = None
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+    min_p: float = 0.0
+    min_tokens: int = 0
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -24,6 +24,7 @@ __all__ = ["Allowed", "BadLogitsError", "SampleRow", "SampleRows", "Sampler", "c
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.uint32]
 
 _GROUP = 128  # logits a group when the largest ones are looked for by their groups' maxima
 _LARGEST = float(np.finfo(np.float32).max)
@@ -52,6 +53,15 @@ class Allowed:
         bits[ids] = 1
         packed = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
         return cls(limit, holes, packed if holes.size else None)
+
+    def without(self, ids: Iterable[int]) -> Mask:
+        """A mask of these ids but for some."""
+        words = -(-self.limit // 32)
+        mask = np.full(words, 0xFFFFFFFF, np.uint32) if self.mask is None else self.mask.copy()
+        for token in ids:
+            if 0 <= token < self.limit:
+                mask[token // 32] &= np.uint32(~(1 << token % 32) & 0xFFFFFFFF)
+        return mask
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -82,17 +92,43 @@ SampleRows: TypeAlias = Callable[[Sequence[SampleRow]], Sequence[int]]
 """Chooses an id for each row; −1 where the logits allow none."""
 
 
+class OutputCounts:
+    """How often each id of an output has come, for the penalties on it."""
+
+    def __init__(self) -> None:
+        self.ids = array("i")
+        self.counts = array("i")
+        self._places: dict[int, int] = {}
+
+    def add(self, token: int) -> None:
+        """Count an id."""
+        place = self._places.setdefault(token, len(self.ids))
+        if place == len(self.ids):
+            self.ids.append(token)
+            self.counts.append(0)
+        self.counts[place] += 1
+
+
 class Sampler:
     """One job's sampler, with a generator of its own.
 
-    `prompt_ids` count for the repetition penalty. A seed is any integer of 64 bits, negative ones included.
+    `prompt_ids` count for the repetition penalty, `eos` are the ids that end a text by themselves. A seed is any
+    integer of 64 bits, negative ones included.
     """
 
-    def __init__(self, sampling: Sampling, allowed: Allowed, prompt_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, sampling: Sampling, allowed: Allowed, prompt_ids: Sequence[int] = (), eos: Iterable[int] = ()
+    ) -> None:
         self._sampling = sampling
         self._allowed = allowed
+        self._eos = tuple(eos)
+        self._taken = 0
         self._seen: dict[int, None] = {}
         self._seen_ids = array("i")
+        self._counts = OutputCounts() if sampling.presence or sampling.frequency else None
+        bias = [(token, value) for token, value in sampling.bias if token < allowed.limit]
+        self._biased = array("i", [token for token, _ in bias])
+        self._bias = array("f", [value for _, value in bias])
         if sampling.repetition_penalty != 1:
             self._note(prompt_ids)
 
@@ -105,15 +141,25 @@ class Sampler:
             limit=self._allowed.limit,
             fraction=0.0 if greedy else self._generator.random(),
             seen=self._seen_ids,
-            mask=self._allowed.mask,
+            counted=self._counts.ids if self._counts else (),
+            counts=self._counts.counts if self._counts else (),
+            biased=self._biased,
+            bias=self._bias,
+            mask=self._mask(),
+            presence=self._sampling.presence,
+            frequency=self._sampling.frequency,
+            min_p=self._sampling.min_p,
         )
 
     def take(self, chosen: int) -> int:
         """The id that was chosen, once it counts. Raises BadLogitsError for −1."""
         if chosen < 0:
             raise BadLogitsError("the logits allow no id")
+        self._taken += 1
         if self._sampling.repetition_penalty != 1:
             self._note([chosen])
+        if self._counts:
+            self._counts.add(chosen)
         return chosen
 
     def choose(self, logits: Floats) -> int:
@@ -133,6 +179,20 @@ class Sampler:
         """Made when first drawn from: greedy sampling never does."""
         seed = self._sampling.seed
         return np.random.Generator(np.random.PCG64(None if seed is None else seed % 2**64))
+
+    def _mask(self) -> Mask | None:
+        """The ids that may be chosen now."""
+        if self._taken < self._sampling.min_tokens:
+            return self._barred
+        return self._endless if self._sampling.ignore_eos else self._allowed.mask
+
+    @functools.cached_property
+    def _barred(self) -> Mask:
+        return self._allowed.without((*self._eos, *self._sampling.stop_ids))
+
+    @functools.cached_property
+    def _endless(self) -> Mask:
+        return self._allowed.without(self._eos)
 
     def _note(self, ids: Sequence[int]) -> None:
         for token in ids:

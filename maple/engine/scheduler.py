@@ -74,8 +74,10 @@ class Scheduler(Generic[Key]):
             number=next(self._numbers),
             job=job,
             cancelled=cancelled,
-            sampler=Sampler(job.sampling, self._allowed, job.prompt_ids),
-            transcript=Transcript(self._token_bytes, job.stop, job.stop_behind),
+            sampler=Sampler(job.sampling, self._allowed, job.prompt_ids, self._eos),
+            transcript=Transcript(
+                self._token_bytes, job.stop, job.stop_behind, at_least=job.sampling.min_tokens
+            ),
             queue_seconds=queue_seconds,
             started=self._clock(),
             ids=list(job.prompt_ids),
@@ -186,7 +188,7 @@ class Scheduler(Generic[Key]):
             self._note_prefilled(sequence)
         sequence.sampled += 1
         self._next.generation_tokens += 1
-        if token_id in self._eos:
+        if token_id in self._eos or token_id in sequence.job.sampling.stop_ids:
             self._close(sequence, "stop")
             return
         pieces = sequence.transcript.feed(token_id)

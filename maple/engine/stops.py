@@ -80,6 +80,13 @@ class StopMatcher:
         self._held += text[len(passed) :]
         return passed + self._release(self._certain())
 
+    def skip(self, text: str) -> str:
+        """Pass text on in which nothing is looked for; only before anything was."""
+        if self._behind:
+            self._passed(text)
+        self._sent += len(text)
+        return text
+
     def close(self) -> str:
         """The text is over: return what was held and is no part of a match. `matched` is final after this."""
         if self._cut is not None:

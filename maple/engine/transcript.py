@@ -12,11 +12,17 @@ __all__ = ["Transcript"]
 
 
 class Transcript:
-    """Detokenises and cuts at stop strings. Ids whose text is held wait for the next piece with text."""
+    """Detokenises and cuts at stop strings. Ids whose text is held wait for the next piece with text.
 
-    def __init__(self, token_bytes: TokenBytes, stops: Sequence[str], behind: str | None = None) -> None:
+    Stop strings are not looked for in the text of the first ``at_least`` ids.
+    """
+
+    def __init__(
+        self, token_bytes: TokenBytes, stops: Sequence[str], behind: str | None = None, *, at_least: int = 0
+    ) -> None:
         self._detokenizer = Detokenizer(token_bytes)
         self._stops = StopMatcher(stops, behind)
+        self._unstopped = at_least
         self._offsets: list[int] = []
 
     @property
@@ -28,6 +34,9 @@ class Transcript:
         """Add an id; the piece that is certain now, if any."""
         text, offset = self._detokenizer.feed(token_id)
         self._offsets.append(offset)
+        if self._unstopped:
+            self._unstopped -= 1
+            return self._piece(self._stops.skip(text), even_without_text=False)
         return self._piece(self._stops.feed(text), even_without_text=False)
 
     def close(self) -> list[Piece]:

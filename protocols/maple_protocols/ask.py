@@ -80,7 +80,9 @@ class SamplingWish:
     """Sampling as the request asked for it; None where it did not.
 
     ``temperature`` 0..2 (0 is greedy), ``top_p`` in (0, 1], ``top_k`` ≥ 0 (0 is off; −1 has become 0),
-    ``repetition_penalty`` > 0, ``seed`` an int64.
+    ``repetition_penalty`` > 0, ``seed`` an int64. ``presence`` and ``frequency`` −2..2, ``bias`` pairs of an id and
+    −100..100, ``min_p`` 0..1. ``stop_ids`` end the answer as the model's own end does; neither comes before
+    ``min_tokens`` ids, and with ``ignore_eos`` the model's own never does.
     """
 
     temperature: float | None = None
@@ -88,6 +90,13 @@ class SamplingWish:
     top_k: int | None = None
     repetition_penalty: float = 1.0
     seed: int | None = None
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+    min_p: float = 0.0
+    min_tokens: int = 0
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -73,9 +73,13 @@ class Doc:
 
 @attrs.frozen(eq=False)  # cached readers hash annotations, and JSON has no hash
 class Inert:
-    """A field that has no effect. A value other than ``plain``, which asks for nothing, is reported."""
+    """A field that has no effect, or with ``extended`` one that has none at the reference level.
+
+    A value other than ``plain``, which asks for nothing, is reported.
+    """
 
     plain: object = None
+    extended: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -18,7 +18,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from maple_protocols.errors import ECHO_LIMIT, InvalidField
-from maple_protocols.reading import safe_name
+from maple_protocols.reading import is_extended, safe_name
 from maple_protocols.rules import (
     Inert,
     Misfit,
@@ -97,7 +97,10 @@ def ignored(cls: type, body: Mapping[str, object]) -> tuple[str, ...]:
     """The top-level fields of ``body`` that have no effect: unknown ones, and Inert ones that ask for
     something.
     """
-    inert = {field.name: field.inert for field in table(cls)}
+    inert = {
+        field.name: None if field.inert and field.inert.extended and is_extended() else field.inert
+        for field in table(cls)
+    }
     return tuple(
         safe_name(key)
         for key, value in body.items()

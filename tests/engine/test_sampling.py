@@ -52,6 +52,58 @@ def transformers_probabilities(
     return result
 
 
+@pytest.mark.parametrize("min_p", [0.0, 0.05, 0.6])
+def test_min_p_and_bias_are_those_of_transformers(min_p: float) -> None:
+    """After the bias, and after temperature, top-k and top-p."""
+    torch = pytest.importorskip("torch", reason="the rules are those of Transformers, which needs torch")
+    from transformers.generation import logits_process as rules
+
+    logits, bias = some_logits(5), ((3, 4.0), (77, -2.5), (12, 0.5))
+    sampling = Sampling(temperature=0.8, top_p=0.9, top_k=50, min_p=min_p, bias=bias)
+    scores = torch.tensor(logits, dtype=torch.float64)[None]
+    processors = [
+        rules.SequenceBiasLogitsProcessor({(token,): value for token, value in bias}),
+        rules.TemperatureLogitsWarper(0.8),
+        rules.TopKLogitsWarper(50),
+        rules.TopPLogitsWarper(0.9),
+        *([rules.MinPLogitsWarper(min_p)] if min_p else []),
+    ]
+    for processor in processors:
+        scores = processor(torch.tensor([[1]]), scores)
+    found = probabilities(Sampler(sampling, ALL), logits)
+    np.testing.assert_allclose(found, scores.softmax(-1)[0].numpy(), atol=1e-6)
+
+
+def test_presence_and_frequency_count_output_ids_alone() -> None:
+    """An id that the output holds twice loses the presence once and the frequency twice; the prompt's lose nothing."""
+    logits = np.zeros(700, np.float32)
+    logits[[5, 6]] = 3.0, 2.0
+    sampler = Sampler(Sampling(temperature=0, presence=0.5, frequency=0.4), ALL, prompt_ids=[5, 6])
+    assert [sampler.choose(logits) for _ in range(4)] == [5, 5, 6, 5]
+
+
+def test_a_bias_of_minus_a_hundred_bans() -> None:
+    """However likely the id; any other bias is added."""
+    logits = np.zeros(700, np.float32)
+    logits[[5, 6]] = 1e6, 1.0
+    assert (
+        Sampler(Sampling(temperature=0, bias=((5, -100.0), (9, 2.0), (10_000, 5.0))), ALL).choose(logits) == 9
+    )
+
+
+@pytest.mark.parametrize("allowed", [ALL, Allowed.from_ids(np.array([*range(5, 90), 95]))])
+def test_no_end_before_its_time(allowed: Allowed) -> None:
+    """EOS and stop ids wait for min_tokens; ignore_eos lets stop ids end, and EOS never."""
+    logits = np.zeros(700, np.float32)
+    logits[[6, 8, 10]] = 3.0, 2.0, 1.0
+    patient = Sampler(Sampling(temperature=0, min_tokens=2, stop_ids=(8,)), allowed, eos=(6,))
+    assert [patient.choose(logits) for _ in range(3)] == [10, 10, 6]
+    endless = Sampler(
+        Sampling(temperature=0, min_tokens=1, stop_ids=(8,), ignore_eos=True), allowed, eos=(6,)
+    )
+    assert [endless.choose(logits) for _ in range(3)] == [10, 8, 8]
+
+
 @pytest.mark.parametrize("temperature", [0.05, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("top_k", [0, 1, 20, 300, 5000])
 @pytest.mark.parametrize("top_p", [0.001, 0.5, 0.95, 1.0])

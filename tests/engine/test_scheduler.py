@@ -292,6 +292,29 @@ def test_stop_strings_cut_across_ids(
     assert len(offsets) == tokens <= len(ids)
 
 
+def test_a_stop_id_ends_counts_and_is_not_shown(run: Any, make_job: Any, dictated_runner: Any) -> None:
+    """As EOS does."""
+    running = run(dictated_runner(40, 41, 42))
+    running.add(0, make_job((7,), max_tokens=10, sampling=Sampling(temperature=0, stop_ids=(42,))))
+    running.finish()
+    _, offsets, reason, tokens = running.outcome(0)
+    assert (len(offsets), reason, tokens) == (2, "stop", 3)
+
+
+def test_nothing_ends_before_min_tokens(
+    run: Any, make_job: Any, dictated_runner: Any, golden_tokenizer: tokenizers.Tokenizer
+) -> None:
+    """Neither EOS, which is not sampled, nor a stop string, which is text until then."""
+    word = golden_tokenizer.encode("ab", add_special_tokens=False).ids
+    text = golden_tokenizer.decode(word)
+    running = run(dictated_runner(*word, *word, *word, EOS))
+    sampling = Sampling(temperature=0, min_tokens=2 * len(word))
+    running.add(0, make_job((7,), max_tokens=50, stop=(text,), sampling=sampling))
+    running.finish()
+    sent, _, reason, tokens = running.outcome(0)
+    assert (sent, reason, tokens) == (2 * text, "stop", 3 * len(word))
+
+
 def test_text_held_for_a_stop_string_is_sent_at_the_limit(
     run: Any, make_job: Any, dictated_runner: Any, golden_tokenizer: tokenizers.Tokenizer
 ) -> None:

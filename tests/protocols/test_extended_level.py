@@ -10,6 +10,7 @@ from maple_protocols.adapter import Policy
 from maple_protocols.ask import Ask, Conversation, Message
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai.chat import ChatAdapter
+from maple_protocols.openai.completions import CompletionsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
 from maple_protocols.openai.responses_tools import custom_input, shell_action
 from maple_protocols.rules import Schema, Shape
@@ -122,3 +123,55 @@ def test_a_shapes_own_fault_is_not_taken_for_the_clients() -> None:
 
 
 USER = {"role": "user", "content": "hi"}
+
+
+class TestSampling:
+    """Fields that the reference ignores, and those that it does not know."""
+
+    def test_penalties_and_bias_have_effect(self) -> None:
+        ask = chat(USER, presence_penalty=0.5, frequency_penalty=-2, logit_bias={"7": 3, "99": -100})
+        assert (ask.sampling.presence, ask.sampling.frequency) == (0.5, -2)
+        assert ask.sampling.bias == ((7, 3.0), (99, -100.0))
+        assert ask.ignored == ()
+
+    def test_at_the_reference_level_they_have_none(self) -> None:
+        """Whatever they hold, and the client is told."""
+        fields = {"presence_penalty": 9, "logit_bias": {"x": "y"}}
+        ask = ChatAdapter().structure({"messages": [USER], **fields}, Policy(vocabulary=100))
+        assert (ask.sampling.presence, ask.sampling.bias) == (0, ())
+        assert ask.ignored == ("presence_penalty", "logit_bias")
+
+    @pytest.mark.parametrize(
+        ("field", "value", "param"),
+        [
+            ("presence_penalty", 2.1, "presence_penalty"),
+            ("frequency_penalty", -3, "frequency_penalty"),
+            ("logit_bias", {"7": 101}, "logit_bias.7"),
+            ("logit_bias", {"7": True}, "logit_bias.7"),
+            ("logit_bias", {"100": 1}, "logit_bias.100"),
+            ("logit_bias", {"-1": 1}, "logit_bias.-1"),
+            ("logit_bias", {str(token): 1 for token in range(1025)}, "logit_bias"),
+            ("logit_bias", [1], "logit_bias"),
+            ("min_p", 1.5, "min_p"),
+            ("min_tokens", -1, "min_tokens"),
+            ("min_tokens", 9, "min_tokens"),
+            ("stop_token_ids", 3, "stop_token_ids"),
+            ("stop_token_ids", [1, -1], "stop_token_ids[1]"),
+            ("stop_token_ids", list(range(65)), "stop_token_ids"),
+            ("ignore_eos", 1, "ignore_eos"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, field: str, value: object, param: str) -> None:
+        assert wrong(chat, USER, max_tokens=8, **{field: value}) == param
+
+    def test_the_fields_that_no_level_refuses(self) -> None:
+        """On each route."""
+        fields = {"min_p": 0.1, "min_tokens": 3, "stop_token_ids": [4, 5], "ignore_eos": True}
+        policy = Policy(vocabulary=100)
+        for adapter, body in (
+            (ChatAdapter(), {"messages": [USER]}),
+            (CompletionsAdapter(), {"prompt": "x"}),
+            (ResponsesAdapter(), {"input": "x"}),
+        ):
+            wish = adapter.structure({**body, **fields}, policy).sampling
+            assert (wish.min_p, wish.min_tokens, wish.stop_ids, wish.ignore_eos) == (0.1, 3, (4, 5), True)

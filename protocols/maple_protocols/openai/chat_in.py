@@ -126,7 +126,7 @@ class ChatRequest:
     verbosity: fields.Unused = None
     prompt_cache_key: fields.Unused = None
     safety_identifier: fields.Unused = None
-    logit_bias: fields.Unused = None
+    logit_bias: fields.Bias = ()
     modalities: fields.Unused = None
     top_logprobs: fields.TopLogprobs = None
     session_id: fields.SessionId = None
@@ -135,6 +135,10 @@ class ChatRequest:
     response_format: Annotated[
         str | None, PlainFormat(), Inert({"type": "text"}), Doc("Accepted, without effect.")
     ] = None
+    min_p: fields.MinP = None
+    min_tokens: fields.MinTokens = None
+    stop_token_ids: fields.StopTokenIds = ()
+    ignore_eos: fields.IgnoreEos = False
     continue_final_message: fields.ContinueFinal = False
     add_generation_prompt: Annotated[
         bool | None,
@@ -210,6 +214,8 @@ OPEN_MUST = "needs a last message that is the assistant's, without tool calls"
 def _checks(policy: Policy) -> dict[str, Check]:
     return {
         "tool_choice": _check_choice,
+        "logit_bias": fields.bias_check(policy),
+        "min_tokens": fields.check_least,
         "chat_template_kwargs": variables_check(policy),
         "continue_final_message": _check_open,
         "add_generation_prompt": _check_begun,

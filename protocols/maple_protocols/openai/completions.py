@@ -84,18 +84,26 @@ class CompletionRequest:
     frequency_penalty: fields.Penalty = None
     session_id: fields.SessionId = None
     user: fields.Unused = None
-    logit_bias: fields.Unused = None
+    logit_bias: fields.Bias = ()
     echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
     suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
     logprobs: fields.Logprobs = None
     n: fields.One = None
     best_of: fields.One = None
+    min_p: fields.MinP = None
+    min_tokens: fields.MinTokens = None
+    stop_token_ids: fields.StopTokenIds = ()
+    ignore_eos: fields.IgnoreEos = False
     continue_final_message: Annotated[bool, Doc("A raw prompt always goes on.")] = False
 
 
 def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown: bool) -> Ask:
     """The Ask that ``body`` spells. Raises InvalidField."""
-    checks: dict[str, Check] = {"prompt": _vocabulary_check(policy.vocabulary)}
+    checks: dict[str, Check] = {
+        "prompt": _vocabulary_check(policy.vocabulary),
+        "logit_bias": fields.bias_check(policy),
+        "min_tokens": fields.check_least,
+    }
     with reading(extended=policy.extended) as notes:
         request = structure(CompletionRequest, body, refuse_unknown=refuse_unknown, checks=checks)
         return Ask(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Protocol
 
 import attrs
 from typing_extensions import override
@@ -20,17 +22,23 @@ from maple_protocols.rules import (
     Rule,
     Schema,
     Shape,
+    anything,
     each,
+    integer,
+    mapping,
+    number,
     one_of,
     text,
 )
-from maple_protocols.strict import read
+from maple_protocols.strict import Check, read
 
 NO_LIMIT = -1
 """Clients' word for "as many tokens as there is room for"."""
 ANY_SEED = -1
 """Clients' word for "some seed or other"."""
 MAX_STOPS = 16
+MAX_STOP_IDS = 64
+MAX_BIASES = 1024
 MAX_STOP_LENGTH = 1000
 SESSION_ID = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 SESSION_ID_WORDS = "1 to 128 letters, digits, dots, hyphens and underscores, not starting with a dot"
@@ -75,6 +83,75 @@ class TokenLimit(Rule):
     @override
     def schema(self) -> Schema:
         return {"minimum": 1}
+
+
+@attrs.frozen
+class ServedRange(Range):
+    """A range that holds at the extended level; at the reference level the field takes any number, in vain."""
+
+    @override
+    def check(self, value: float) -> None:
+        if is_extended():
+            super().check(value)
+
+
+@attrs.frozen
+class LogitBias(Shape):
+    """An object of ids to numbers from -100 to 100; at the reference level anything, in vain."""
+
+    @override
+    def structure(self, value: object) -> tuple[tuple[int, float], ...]:
+        if not is_extended():
+            anything(value)
+            return ()
+        given = mapping(value)
+        if len(given) > MAX_BIASES:
+            raise Misfit(f"must hold at most {MAX_BIASES} ids")
+        return tuple((self._id(key), self._one(key, bias)) for key, bias in given.items())
+
+    @staticmethod
+    def _id(key: str) -> int:
+        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
+            raise Misfit("must be a token id in decimal", key)
+        return int(key)
+
+    @staticmethod
+    def _one(key: str, value: object) -> float:
+        try:
+            bias = number(value)
+            Range(least=-100, most=100).check(bias)
+        except Misfit as misfit:
+            raise misfit.under(key) from None
+        return bias
+
+    @override
+    def schema(self) -> Schema:
+        bias: Schema = {"type": "number", "minimum": -100, "maximum": 100}
+        return {"type": "object", "additionalProperties": bias, "maxProperties": MAX_BIASES}
+
+
+@attrs.frozen
+class StopIds(Shape):
+    """A list of token ids."""
+
+    @override
+    def structure(self, value: object) -> tuple[int, ...]:
+        if not isinstance(value, list):
+            raise Misfit("must be a list")
+        if len(value) > MAX_STOP_IDS:
+            raise Misfit(f"must hold at most {MAX_STOP_IDS} token ids")
+        return each(value, self._one)
+
+    @staticmethod
+    def _one(value: object) -> int:
+        token = integer(value)
+        if token < 0:
+            raise Misfit("must be a token id")
+        return token
+
+    @override
+    def schema(self) -> Schema:
+        return {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_STOP_IDS}
 
 
 @attrs.frozen(eq=False)  # 0 and False are equal, and the caches of annotations would take one for the other
@@ -127,7 +204,26 @@ Streaming = Annotated[StreamOptions | None, Doc("Ignored without stream.")]
 RepetitionPenalty = Annotated[
     float | None, Range(above=0), Doc("Over prompt and output ids; 1 turns it off.")
 ]
-Penalty = Annotated[float | None, Inert(0), Doc("Accepted and ignored.")]
+Penalty = Annotated[
+    float | None,
+    Inert(0, extended=True),
+    ServedRange(least=-2, most=2),
+    Doc("Over output ids, at the extended level; else accepted, without effect."),
+]
+Bias = Annotated[
+    tuple[tuple[int, float], ...],
+    LogitBias(),
+    Inert({}, extended=True),
+    Doc(
+        "What is added to the logits of ids, at the extended level; -100 bans. Else accepted, without effect."
+    ),
+]
+MinP = Annotated[
+    float | None, Range(least=0, most=1), Doc("Keep ids at least so likely, measured by the likeliest.")
+]
+MinTokens = Annotated[int | None, Range(least=0), Doc("No end, and no stop string, before so many tokens.")]
+StopTokenIds = Annotated[tuple[int, ...], StopIds(), Doc("Ids that end the answer; counted, not shown.")]
+IgnoreEos = Annotated[bool, Doc("The model's own end is never sampled.")]
 IncludeReasoning = Annotated[
     bool | None, Doc("false strips the reasoning from the answer; it is still made.")
 ]
@@ -163,6 +259,27 @@ class _Sampled(Protocol):
     @property
     def seed(self) -> int | None: ...
 
+    @property
+    def presence_penalty(self) -> float | None: ...
+
+    @property
+    def frequency_penalty(self) -> float | None: ...
+
+    @property
+    def logit_bias(self) -> tuple[tuple[int, float], ...]: ...
+
+    @property
+    def min_p(self) -> float | None: ...
+
+    @property
+    def min_tokens(self) -> int | None: ...
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def ignore_eos(self) -> bool: ...
+
 
 def sampling(request: _Sampled) -> SamplingWish:
     """The neutral form of the sampling fields."""
@@ -173,7 +290,33 @@ def sampling(request: _Sampled) -> SamplingWish:
         top_k=None if request.top_k is None else max(request.top_k, 0),
         repetition_penalty=1.0 if penalty is None else penalty,
         seed=None if request.seed == ANY_SEED else request.seed,
+        presence=(request.presence_penalty or 0.0) if is_extended() else 0.0,
+        frequency=(request.frequency_penalty or 0.0) if is_extended() else 0.0,
+        bias=request.logit_bias,
+        min_p=request.min_p or 0.0,
+        min_tokens=request.min_tokens or 0,
+        stop_ids=request.stop_token_ids,
+        ignore_eos=request.ignore_eos,
     )
+
+
+def bias_check(policy: Policy) -> Check:
+    """Refuses ids that the model does not have."""
+
+    def check(bias: tuple[tuple[int, float], ...], _: Mapping[str, Any]) -> None:
+        for token, _value in bias:
+            if token >= policy.vocabulary:
+                raise Misfit(f"must be a token id from 0 to {policy.vocabulary - 1}", str(token))
+
+    return check
+
+
+def check_least(least: int, earlier: Mapping[str, Any]) -> None:
+    """Refuses a least number of tokens above the most."""
+    names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+    most = token_limit(*map(earlier.get, names))
+    if most is not None and least > most:
+        raise Misfit(f"must be at most the {most} tokens that are wanted")
 
 
 def session(own: str | None, policy: Policy) -> str | None:

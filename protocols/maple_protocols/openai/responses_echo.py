@@ -17,14 +17,15 @@ def echoed(request: ResponsesRequest, tools: Iterable[Offered], *, keep: bool) -
     """The request as its response repeats it, in the flat shapes of this route."""
     reasoning = request.reasoning or ReasoningWish()
     summary = reasoning.summary if reasoning.summary in SUMMARIES else None
+    wish = fields.sampling(request)
     return {
         "instructions": request.instructions,
         "max_output_tokens": fields.token_limit(request.max_output_tokens),
         "max_tool_calls": None,
         "metadata": dict(request.metadata or {}),
         "parallel_tool_calls": request.parallel_tool_calls,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
+        "presence_penalty": wish.presence,
+        "frequency_penalty": wish.frequency,
         "previous_response_id": request.previous_response_id,
         "reasoning": {"effort": reasoning.effort, "summary": summary},
         "service_tier": "default",

@@ -143,6 +143,8 @@ def _checks(policy: Policy) -> dict[str, Check]:
 
     return {
         "tool_choice": _check_choice,
+        "logit_bias": fields.bias_check(policy),
+        "min_tokens": fields.check_least,
         "chat_template_kwargs": variables_check(policy),
         "store": check_store,
         "previous_response_id": check_previous,

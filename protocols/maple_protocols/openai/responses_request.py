@@ -100,4 +100,9 @@ class ResponsesRequest:
     previous_response_id: Annotated[
         str | None, Doc("A stored response to go on from: its input and output come before this input.")
     ] = None
+    logit_bias: fields.Bias = ()
+    min_p: fields.MinP = None
+    min_tokens: fields.MinTokens = None
+    stop_token_ids: fields.StopTokenIds = ()
+    ignore_eos: fields.IgnoreEos = False
     continue_final_message: fields.ContinueFinal = False
