@@ -20,6 +20,7 @@ from maple_plugins.parsers.none import NoTools
 from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
 from maple_protocols.ask import Ask, Conversation, SamplingWish
 from maple_protocols.openai.tokens import TokenFacts
+from maple_protocols.timings import Progress
 
 from maple.engine.api import (
     Engine,
@@ -33,6 +34,7 @@ from maple.engine.api import (
     Ticket,
 )
 from maple.prompt.encode import EncodedPrompt, Prepare, PromptPool
+from maple.turn_times import spent
 
 log = structlog.get_logger(__name__)
 
@@ -180,6 +182,15 @@ class Turns:
             ids, text = prompt.ids, prompt.text
         return TokenFacts(ids=ids, text=text, spelling=encoder.spelling, max_model_len=served.max_model_len)
 
+    def default_sampling(self, served: Served) -> Sampling:
+        """What a request that says nothing is sampled with."""
+        return self._sampling(SamplingWish(), served)
+
+    @property
+    def default_max_tokens(self) -> int:
+        """How many tokens a request that says nothing may have at most."""
+        return min(self._defaults.max_new_tokens, self._defaults.max_new_tokens_limit)
+
     def _thinking(self, ask: Ask) -> bool:
         if isinstance(ask.prompt, Conversation) and ask.prompt.thinking is not None:
             return ask.prompt.thinking
@@ -252,6 +263,18 @@ class Turn:
         """Return when the job has its slot; raises an EngineError where it never gets one."""
         await self._ticket.admitted()
 
+    def progress(self) -> Progress:
+        """How far the prompt is; all of it is computed once anything has come of it."""
+        status = self._ticket.status()
+        return Progress(
+            state="queued" if status.state == "queued" else "prefill",
+            position=status.position,
+            total=status.total,
+            cached=status.cached,
+            processed=status.processed,
+            time_ms=round(status.seconds * 1000),
+        )
+
     def cancel(self) -> None:
         """Drop the job within one token. Idempotent, and harmless once the turn is done."""
         self._ticket.cancel()
@@ -300,7 +323,7 @@ class Turn:
             cached_tokens=finish.cached_tokens,
             reasoning_tokens=self.reasoning_tokens,
         )
-        return Done(finish=reason, usage=usage, at=int(time.time()))
+        return Done(finish=reason, usage=usage, at=int(time.time()), timings=spent(finish))
 
     def _count_reasoning(self) -> int:
         """Ids whose text begins before the closing marker does; all of them while the block is open."""

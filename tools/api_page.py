@@ -107,6 +107,7 @@ WHEN = {
     (415, "unsupported_media_type"): "The body is not declared as JSON, or its encoding is not read.",
     (422, "tampered"): "The saved session was changed or is damaged; nothing of it was loaded.",
     (500, None): "Generation, the chat template or the response store failed; the log says how.",
+    (501, "not_supported"): "The route is known, and is none that this server could answer.",
     (501, "not_configured"): "`MAPLE_SESSION_DIR` or `MAPLE_RESPONSE_STORE` is not set.",
     (
         503,

@@ -27,6 +27,7 @@ from maple.engine.api import (
     EngineStatus,
     Finish,
     Job,
+    JobStatus,
     ModelFailed,
     ModelLoading,
     ReplicaLost,
@@ -133,6 +134,10 @@ class RayEngine:
             queue=self._admission.queue(),
             replicas=tuple(told for link in self._links.values() if (told := link.told()) is not None),
         )
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """The jobs of this front; what a replica has computed of a prompt is not known before its first token."""
+        return self._admission.jobs()
 
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:
         """Save what is live of a session, on the replica that has it."""

@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterator
 import attrs
 import structlog
 
-from maple.engine.api import EngineError, EngineOverloaded, GenerationFailed, Job, Queued, ShuttingDown
+from maple.engine.api import (
+    EngineError,
+    EngineOverloaded,
+    GenerationFailed,
+    Job,
+    JobStatus,
+    Queued,
+    ShuttingDown,
+)
 from maple.engine.ticket import JobTicket
 
 __all__ = ["Admission", "QueueLimits"]
@@ -84,6 +92,11 @@ class Admission:
             for place, one in enumerate(self._in_turn(), 1)
         )
 
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Those that run, then those that wait."""
+        running = [ticket for ticket in self._slots if ticket not in self._timers]
+        return tuple(ticket.status() for ticket in (*running, *self._in_turn()))
+
     def refuse_if_draining(self) -> None:
         """Raises ShuttingDown once nothing new is taken."""
         if self.draining:
@@ -92,7 +105,7 @@ class Admission:
     def submit(self, job: Job) -> JobTicket:
         """Start the job or queue it. Raises ShuttingDown, or EngineOverloaded if its key's queue is full."""
         self.refuse_if_draining()
-        ticket = JobTicket(job, self._on_cancel)
+        ticket = JobTicket(job, self._on_cancel, self._place)
         if len(self._slots) < self.slots:
             self._admit(ticket)
         elif len(self._queues.get(job.owner, ())) < self._limits.depth:
@@ -166,6 +179,10 @@ class Admission:
         yield from (ticket for ticket in self._slots if ticket in self._timers)
         for round_ in itertools.zip_longest(*self._queues.values()):
             yield from filter(None, round_)
+
+    def _place(self, ticket: JobTicket) -> int:
+        """The position of a job that waits, from 1; 0 for one that runs."""
+        return next((place for place, one in enumerate(self._in_turn(), 1) if one is ticket), 0)
 
     def _next(self) -> JobTicket:
         """Take the first job of the key whose turn it is; the key's next turn comes after all others'."""

@@ -111,11 +111,35 @@ class Finish:
     decode_seconds: float = 0.0
 
 
+@attrs.frozen(kw_only=True)
+class JobStatus:
+    """How far a job is. ``position`` counts from 1 while it is queued, for a slot or for memory.
+
+    Of the ``total`` tokens of its prompt ``processed`` are computed, ``cached`` of them before. ``seconds`` since it
+    came, ``decode_seconds`` since its first of ``generated`` tokens.
+    """
+
+    request_id: str
+    owner: str
+    state: Literal["queued", "prefill", "decode"]
+    position: int
+    total: int
+    cached: int
+    processed: int
+    generated: int
+    seconds: float
+    decode_seconds: float
+
+
 class Ticket(Protocol):
     """One submitted job. Iterate it once: Pieces, then exactly one Finish; or an EngineError is raised."""
 
     async def admitted(self) -> None:
         """Return when the job has its slot and the memory to begin. Raises EngineOverloaded after a queue timeout."""
+        ...
+
+    def status(self) -> JobStatus:
+        """How far the job is."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Piece | Finish]: ...
@@ -290,6 +314,10 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats:
         """Counts as of now."""
+        ...
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Every job: those that run, then those that wait, in the order of their turns."""
         ...
 
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:

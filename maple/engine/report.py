@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import attrs
@@ -28,12 +28,12 @@ class Delivery(Generic[Key]):
 class StepReport(Generic[Key]):
     """What a step did; tokens, queries and hits are those of this step, the rest is what there is after it.
 
-    ``opened`` began to run, ``parked`` wait for memory from now on. ``broken``: the model fails again and again,
-    and no further step should be tried. The scheduler fills one in and gives it away.
+    ``opened`` began to run, with so many tokens reused; ``parked`` wait for memory from now on. ``broken``: the model
+    fails again and again, and no further step should be tried. The scheduler fills one in and gives it away.
     """
 
     deliveries: list[Delivery[Key]] = attrs.Factory(list)
-    opened: list[Key] = attrs.Factory(list)
+    opened: dict[Key, int] = attrs.Factory(dict)
     parked: list[Key] = attrs.Factory(list)
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -44,7 +44,7 @@ class StepReport(Generic[Key]):
     prefix_hits: int = 0
     evictions: int = 0
     sessions: int = 0
-    prefills: Sequence[Prefill] = ()
+    prefills: Mapping[Key, Prefill] = attrs.Factory(dict)
     broken: bool = False
 
     def added_to(self, stats: EngineStats) -> EngineStats:
@@ -60,5 +60,5 @@ class StepReport(Generic[Key]):
             prefix_cache_hits=stats.prefix_cache_hits + self.prefix_hits,
             prefix_cache_evictions=self.evictions,
             sessions=self.sessions,
-            prefills=tuple(self.prefills),
+            prefills=tuple(self.prefills.values()),
         )

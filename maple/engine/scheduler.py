@@ -104,7 +104,7 @@ class Scheduler(Generic[Key]):
         report, self._next = self._next, StepReport()
         report.kv_bytes, report.kv_blocks = self._runner.kv_bytes, self._runner.kv_blocks
         report.evictions, report.sessions = self._runner.evictions, self._runner.sessions
-        report.prefills = tuple(one.progress for one in self._sequences.values() if one.sampled == 0)
+        report.prefills = {one.key: one.progress for one in self._sequences.values() if one.sampled == 0}
         report.broken = self._failures > 1
         return report
 
@@ -119,7 +119,7 @@ class Scheduler(Generic[Key]):
 
     def _on_opened(self, sequence: RunningSequence[Key], cache: CacheHandle[Any]) -> None:
         if not sequence.opened:
-            self._next.opened.append(sequence.key)
+            self._next.opened[sequence.key] = cache.reused
             self._next.prefix_queries += 1
             self._next.prefix_hits += cache.reused > 0
         sequence.open(cache, self._clock())

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from maple.engine.api import EngineError, Finish, Job, JobCancelled, Piece
+from maple.engine.api import EngineError, Finish, Job, JobCancelled, JobStatus, Piece
 
 __all__ = ["JobTicket"]
 
@@ -17,17 +17,41 @@ class JobTicket:
 
     The engine's side is `admit`, `deliver` and `fail`; what it sends after the end is dropped, so a late
     step of a cancelled job needs no special care. Times are `time.monotonic` seconds; `admitted_at` is 0
-    until then.
+    until then. `place` tells a ticket's position in the queue, 0 once it runs.
     """
 
-    __slots__ = ("_error", "_items", "_on_cancel", "_waiters", "admitted_at", "ended", "job", "submitted_at")
+    __slots__ = (
+        "_error",
+        "_first_at",
+        "_generated",
+        "_items",
+        "_on_cancel",
+        "_place",
+        "_waiters",
+        "admitted_at",
+        "cached_tokens",
+        "ended",
+        "job",
+        "processed_tokens",
+        "submitted_at",
+    )
 
-    def __init__(self, job: Job, on_cancel: Callable[[JobTicket], None]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        on_cancel: Callable[[JobTicket], None],
+        place: Callable[[JobTicket], int] = lambda _: 0,
+    ) -> None:
         self.job = job
         self.submitted_at = time.monotonic()
         self.admitted_at = 0.0
+        self.cached_tokens = self.processed_tokens = 0
+        """Those of the prompt; the engine tells while it computes it."""
         self.ended = False
+        self._generated = 0
+        self._first_at = 0.0
         self._on_cancel = on_cancel
+        self._place = place
         self._items: deque[Piece | Finish] = deque()
         self._error: EngineError | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -40,6 +64,22 @@ class JobTicket:
     def queue_seconds(self) -> float:
         """Time from submission until the job could begin, or until now."""
         return (self.admitted_at or time.monotonic()) - self.submitted_at
+
+    def status(self) -> JobStatus:
+        """How far the job is; its prompt is computed once anything has been made of it."""
+        now, position, total = time.monotonic(), self._place(self), len(self.job.prompt_ids)
+        return JobStatus(
+            request_id=self.job.request_id,
+            owner=self.job.owner,
+            state="queued" if position else "decode" if self._first_at else "prefill",
+            position=position,
+            total=total,
+            cached=self.cached_tokens,
+            processed=total if self._first_at else max(self.cached_tokens, self.processed_tokens),
+            generated=self._generated,
+            seconds=now - self.submitted_at,
+            decode_seconds=now - self._first_at if self._first_at else 0.0,
+        )
 
     async def admitted(self) -> None:
         """Return when the job has its slot and memory, or raise what ended it before."""
@@ -76,7 +116,10 @@ class JobTicket:
         """Hand over what the engine made, in order; a Finish is the last."""
         if self.ended:
             return
-        self._items.extend(items)
+        for item in items:
+            self._first_at = self._first_at or time.monotonic()
+            self._generated += len(item.offsets) if isinstance(item, Piece) else 0
+            self._items.append(item)
         if self._items:
             self.ended = isinstance(self._items[-1], Finish)
             self._wake()

@@ -12,6 +12,7 @@ from maple.engine.api import (
     EngineStats,
     EngineStatus,
     Job,
+    JobStatus,
     ModelFailed,
     ModelLoading,
     Served,
@@ -122,6 +123,10 @@ class ThreadedEngine:
             queue=self._admission.queue(),
         )
 
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """As of the last step."""
+        return self._admission.jobs()
+
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:
         """Raises what its kind says, or why there is no model."""
         self._require_model()
@@ -195,8 +200,11 @@ class ThreadedEngine:
 
     def _on_step(self, report: StepReport[JobTicket]) -> None:
         self._stats = report.added_to(self._stats)
-        for ticket in report.opened:
+        for ticket, reused in report.opened.items():
+            ticket.cached_tokens = reused
             self._admission.opened(ticket)
+        for ticket, prefill in report.prefills.items():
+            ticket.processed_tokens = prefill.done_tokens
         for ticket in report.parked:
             self._admission.park(ticket)
         for delivery in report.deliveries:

@@ -128,6 +128,13 @@ class NotConfigured(HttpError):
     variable: str
 
 
+@attrs.define(eq=False)
+class NotSupported(HttpError):
+    """A route that is known and not served. ``reason`` is a sentence."""
+
+    reason: str
+
+
 @attrs.frozen(kw_only=True)
 class Row:
     """One line of the contract's error table. ``message`` and ``headers`` are made from the exception."""
@@ -287,6 +294,9 @@ TABLE: Mapping[type[Exception], Row] = {
         type=SERVER_ERROR,
         code="not_configured",
         message=lambda error: f"this route is off: {error.variable} is not set",
+    ),
+    NotSupported: Row(
+        final=True, status=501, type=SERVER_ERROR, code="not_supported", message=lambda error: error.reason
     ),
     PromptTooLong: Row(
         status=400,

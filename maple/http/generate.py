@@ -135,7 +135,9 @@ class GenerateHandler(AskHandler):
 
     def _writer(self, ask: Ask, turn: Turn) -> Writer:
         if ask.stream:
-            return SseWriter(self, self.adapter.encoder(ask, turn.identity))
+            return SseWriter(
+                self, self.adapter.encoder(ask, turn.identity), turn.progress if ask.progress else None
+            )
         return JsonWriter(self, self.adapter.fold(ask, turn.identity))
 
     def _note_finish(self, turn: Turn) -> None:

@@ -21,8 +21,10 @@ from maple.http.openapi import document
 from maple.http.operations import MetricsHandler, StatsHandler
 from maple.http.pages import INDEX, FrontHandler, Page, PageHandler, page_routes
 from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
+from maple.http.props import EmbeddingsHandler, PropsHandler, VersionHandler
 from maple.http.services import Services
 from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
+from maple.http.slots import ServerSlotsHandler, SlotsHandler
 from maple.http.stored import StoredHandler, StoredItemsHandler
 from maple.http.tokens import TOKEN_ROUTES
 from maple.http.wire import encode_json
@@ -65,6 +67,11 @@ FIXED = (
     Route(pattern="/v1/sessions/(.+)/manifest", handler=SessionManifestHandler),
     Route(pattern="/v1/sessions/([^/]+)", handler=SessionDeleteHandler),
     *TOKEN_ROUTES,
+    Route(pattern="/v1/slots", handler=SlotsHandler),
+    Route(pattern="/slots", handler=ServerSlotsHandler),
+    Route(pattern="/props", handler=PropsHandler),
+    Route(pattern="/version", handler=VersionHandler),
+    Route(pattern="/v1/embeddings", handler=EmbeddingsHandler),
 )
 
 TAKEN = (*(route.pattern for route in FIXED), "/", "/openapi.json", "/docs(/.*)?", "/ui(/.*)?")

@@ -55,6 +55,8 @@ class Limits:
     """How often a peer is looked for behind bytes that it sent beyond its request."""
     ping_seconds: float = 10.0
     """Silence on a stream before a comment line, and the longest wait for a slot before the status line."""
+    progress_seconds: float = 0.5
+    """How often a stream tells how far its prompt is, where it is asked to."""
     linger_seconds: float = 2.0
     """How long the rest of a refused body is thrown away, so that its sender gets to read the refusal."""
     linger_bytes: int = 64 * MIB

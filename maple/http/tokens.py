@@ -44,7 +44,7 @@ class TokenHandler(AskHandler):
                 TemplateFailed,
                 TemplateRefused,
             ),
-            request=json_schema(adapter.request, closed=policy.refuses_unknown(closed=False)),
+            request=json_schema(adapter.request),
         )
         return {"post": operation}
 

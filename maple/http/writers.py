@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from maple_protocols.adapter import Encoder, Fold, Frame, TurnEvent
+from maple_protocols.timings import Progress
 
 from maple.http.exchange import Exchange
 from maple.http.wire import PING, encode_json, frame_text
@@ -73,11 +74,18 @@ class SseWriter:
     events wait where they are; a client that stops for good is dropped by its connection.
     """
 
-    def __init__(self, handler: Exchange, encoder: Encoder) -> None:
+    def __init__(
+        self, handler: Exchange, encoder: Encoder, progress: Callable[[], Progress] | None = None
+    ) -> None:
+        """``progress`` tells how far the prompt is, where the client wants to know and the protocol can say it."""
         self._handler = handler
         self._encoder = encoder
         self._waiting: Callable[[], Sequence[Frame]] | None = getattr(encoder, "waiting", None)
-        self._silence = handler.services.limits.ping_seconds
+        limits = handler.services.limits
+        self._silence, self._grain = limits.ping_seconds, limits.progress_seconds
+        self._frames_of: Callable[[Progress], Sequence[Frame]] | None = getattr(encoder, "progress", None)
+        self._progress = progress if self._frames_of else None
+        self._progress_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._opened = False
         self._closed = False
@@ -90,11 +98,11 @@ class SseWriter:
 
     async def start(self, turn: Turn) -> None:
         """Send the status line and the opening once the job has its slot, or after so long a wait for it; at once
-        where the protocol tells of waiting itself.
+        where the protocol tells of waiting itself, and soon where the client wants to hear of progress.
         """
         if self._waiting is None:
             try:
-                async with asyncio.timeout(self._silence):
+                async with asyncio.timeout(self._grain if self._progress else self._silence):
                     await turn.admitted()
             except TimeoutError:
                 pass  # it goes on waiting, with pings
@@ -102,6 +110,7 @@ class SseWriter:
 
     async def event(self, event: TurnEvent) -> None:
         """Queue the event's frames, and wait while the socket still holds what went before."""
+        self._tell_progress(last=True)
         self._put(self._encoder.event(event))
         if self._size >= FLUSH_CHARACTERS:
             await self._drained()
@@ -124,10 +133,11 @@ class SseWriter:
         await self.end()
 
     def close(self) -> None:
-        """Stop the ping; nothing is written afterwards."""
+        """Stop the timers; nothing is written afterwards."""
         self._closed = True
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
+        for timer in (self._ping_timer, self._progress_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _open(self) -> None:
         handler = self._handler
@@ -142,6 +152,20 @@ class SseWriter:
         self._write_pending()  # the status line goes out even where the protocol opens with nothing
         self._send()
         self._ping_timer = self._loop.call_later(self._silence, self._ping)
+        self._tell_progress()
+
+    def _tell_progress(self, *, last: bool = False) -> None:
+        """How far the prompt is, now and in a while; right before the first event for the last time."""
+        if self._progress is None or self._frames_of is None:
+            return
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+        if last or (self._sent is None and not self._pending):
+            self._put(self._frames_of(self._progress()))
+        if last:
+            self._progress = None
+        else:
+            self._progress_timer = self._loop.call_later(self._grain, self._tell_progress)
 
     def _put(self, frames: Sequence[Frame]) -> None:
         for frame in frames:

@@ -73,7 +73,8 @@ class PromptEncoder:
         """
         config = read_config(folder)
         self._tokenizer = read_tokenizer(folder)
-        self._template = ChatTemplate(template_source(folder, config))
+        self.template_source = template_source(folder, config)
+        self._template = ChatTemplate(self.template_source)
         self._special_tokens = dict(special_tokens(config))
         self._control = ControlText(self._tokenizer.get_added_tokens_decoder(), self._template.words)
         self._text = _without_added_tokens(self._tokenizer)
@@ -89,6 +90,10 @@ class PromptEncoder:
     def template_variables(self) -> frozenset[str]:
         """The names that the template itself reads, beyond messages, tools and add_generation_prompt."""
         return self._template.variables - _GIVEN - self._special_tokens.keys()
+
+    def special_token(self, name: str) -> str:
+        """A special token by its name in tokenizer_config.json, "" where there is none."""
+        return self._special_tokens.get(name, "")
 
     def spelling(self, token_id: int) -> tuple[str, bytes]:
         """The token of an id as the vocabulary has it, and the bytes that it stands for; both empty without one."""

@@ -18,6 +18,7 @@ from maple.engine.api import (
     Finish,
     GenerationFailed,
     Job,
+    JobStatus,
     ModelLoading,
     Piece,
     Served,
@@ -136,6 +137,10 @@ class ScriptedEngine:
             queue=self._admission.queue(),
         )
 
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """A token is a piece."""
+        return self._admission.jobs()
+
     async def save_session(self, owner: str, session_id: str) -> SessionManifest:
         """Nothing is live."""
         raise SessionUnknown
@@ -186,6 +191,7 @@ class ScriptedEngine:
 
     async def _play(self, ticket: JobTicket, recording: Recording) -> None:
         cached = self._earlier.shared(ticket.job.owner, ticket.job.prompt_ids)
+        ticket.cached_tokens = cached
         performance = Performance(recording=recording, job=ticket.job, cached=cached)
         self._prompt_tokens += len(ticket.job.prompt_ids)
         pieces: list[Piece] = []

@@ -16,6 +16,7 @@ from maple_plugins.events import ContentDelta, ReasoningDelta
 
 from maple_protocols.ask import Ask
 from maple_protocols.errors import ErrorBody
+from maple_protocols.timings import Timings
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ApiLevel = Literal["reference", "extended"]
@@ -50,6 +51,7 @@ class Done:
     finish: FinishReason
     usage: Usage
     at: int = 0
+    timings: Timings | None = None
 
 
 TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
@@ -123,7 +125,8 @@ class Encoder(Protocol):
 
     An encoder may have ``waiting() -> Sequence[Frame]``: frames that tell a client, after every ten seconds of
     silence, that its answer is under way. Without it a comment line is sent; with it the opening goes out
-    before any wait for a slot.
+    before any wait for a slot. It may have ``progress(Progress) -> Sequence[Frame]``, which is called at most twice a
+    second before the first event, and once right before that, where ``Ask.progress`` asks for it.
     """
 
     def opening(self) -> Sequence[Frame]:

@@ -116,6 +116,8 @@ class Ask:
     ``extended`` asks for what the reference does otherwise: stop strings apply behind the reasoning, tool markup
     is text where no tool was offered, and a newline stays between texts around a call.
 
+    ``progress`` asks a stream to tell how far the prompt is, ``timings`` every answer to tell where its time went.
+
     ``ignored`` are the paths, without indices (``input[].image``), of what was sent and has no effect: the
     client is told in X-Maple-Ignored. Two requests that differ in nothing else are equal.
     """
@@ -137,4 +139,6 @@ class Ask:
     items: tuple[Mapping[str, object], ...] = ()
     call_forms: Mapping[str, object] = attrs.field(factory=dict)
     extended: bool = False
+    progress: bool = False
+    timings: bool = False
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

@@ -376,3 +376,29 @@ def test_a_loop_that_ends_without_closing_the_engine_ends_the_thread(
     for thread in engine_threads():
         thread.join(HANG_GUARD)
         assert not thread.is_alive()
+
+
+async def test_a_job_can_be_asked_how_far_it_is(running: Any, make_job: Any, toy_runner: Any) -> None:
+    """Its place while it waits, the tokens of its prompt step by step, what was there of them, its own tokens."""
+
+    class Warm(toy_runner):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(prefix=range(4))
+
+    gate, limits = Gate(Warm), PrefillLimits(chunk=4, budget=4)
+    async with running(gate.runner, slots=1, prefill=limits) as engine:
+        first, second = (engine.submit(make_job(range(12), max_tokens=2)) for _ in range(2))
+        seen = []
+        for _ in range(3):
+            await gate.in_step()
+            await asyncio.sleep(0)
+            seen.append(first.status())
+            gate.let(1)
+        assert [one.state for one in engine.jobs()] == ["decode", "queued"]
+        gate.let(8)
+        await collect(first)
+        await collect(second)
+    assert [(one.state, one.cached, one.processed, one.total) for one in seen] == [
+        *(("prefill", 4, done, 12) for done in (4, 8)),
+        ("decode", 4, 12, 12),
+    ]

@@ -59,6 +59,12 @@ PROMISED = {
     "POST /tokenize": "prompt messages content return_token_strs with_pieces tokens count max_model_len token_strs",
     "POST /detokenize": "tokens prompt content",
     "POST /apply-template": "prompt",
+    "GET /v1/slots": "data data[].id data[].state data[].age_s data[].prompt.total data[].prompt.cached "
+    "data[].prompt.processed data[].generated data[].tokens_per_second",
+    "GET /slots": "",
+    "GET /props": "total_slots chat_template",
+    "GET /version": "version",
+    "POST /v1/embeddings": "",
     "GET /health": "status error model_path",
     "GET /healthz": "status service",
     "GET /readyz": "status service model model_path version",

@@ -139,6 +139,8 @@ class ChatRequest:
     min_tokens: fields.MinTokens = None
     stop_token_ids: fields.StopTokenIds = ()
     ignore_eos: fields.IgnoreEos = False
+    return_progress: fields.ReturnProgress = False
+    timings: fields.WithTimings = None
     continue_final_message: fields.ContinueFinal = False
     add_generation_prompt: Annotated[
         bool | None,
@@ -159,6 +161,8 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             stream=request.stream,
             include_usage=fields.wants_usage(request.stream, request.stream_options),
             include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
+            progress=request.return_progress and request.stream,
+            timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             extended=policy.extended,
             ignored=(*ignored(ChatRequest, body), *notes.dropped),

@@ -8,6 +8,7 @@ from typing import Any
 from maple_plugins.events import ContentDelta, ReasoningDelta
 
 from maple_protocols.adapter import (
+    Done,
     FinishReason,
     Frame,
     Identity,
@@ -33,6 +34,7 @@ from maple_protocols.openai.chat_tables import (
     PromptDetails,
     TokenUsage,
 )
+from maple_protocols.timings import Progress
 
 DONE = Frame(data="[DONE]")
 
@@ -76,12 +78,11 @@ class ChatEncoder:
                 call = IndexedCall(index=event.index, id=event.id, type="function", function=_function(event))
                 return (self._delta(MessageDelta(tool_calls=(call,))),)
             case _:
-                finish = self._delta(MessageDelta(), event.finish)
-                return (
-                    (finish, self._chunk((), token_usage(event.usage)))
-                    if self._ask.include_usage
-                    else (finish,)
-                )
+                return self._finished(event)
+
+    def progress(self, progress: Progress) -> Sequence[Frame]:
+        """An empty delta, and how far the prompt is."""
+        return (self._delta(MessageDelta(), prompt_progress=progress),)
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
         """The error event; no finish chunk follows it."""
@@ -91,13 +92,18 @@ class ChatEncoder:
         """``[DONE]``."""
         return (DONE,)
 
-    def _delta(self, delta: MessageDelta, finish: FinishReason | None = None) -> Frame:
-        return self._chunk((ChunkChoice(index=0, delta=delta, logprobs=None, finish_reason=finish),))
+    def _finished(self, done: Done) -> Sequence[Frame]:
+        timings = done.timings if self._ask.timings else None
+        finish = self._delta(MessageDelta(), done.finish, timings=timings)
+        counted = (self._chunk((), usage=token_usage(done.usage)),) if self._ask.include_usage else ()
+        return (finish, *counted)
 
-    def _chunk(self, choices: tuple[ChunkChoice, ...], usage: TokenUsage | None = None) -> Frame:
-        chunk = ChatCompletionChunk(
-            object="chat.completion.chunk", choices=choices, usage=usage, **self._heading
-        )
+    def _delta(self, delta: MessageDelta, finish: FinishReason | None = None, **facts: Any) -> Frame:
+        choice = ChunkChoice(index=0, delta=delta, logprobs=None, finish_reason=finish)
+        return self._chunk((choice,), **facts)
+
+    def _chunk(self, choices: tuple[ChunkChoice, ...], **facts: Any) -> Frame:
+        chunk = ChatCompletionChunk(object="chat.completion.chunk", choices=choices, **facts, **self._heading)
         return Frame(data=as_json(chunk))
 
 
@@ -129,6 +135,7 @@ class ChatFold:
                     object="chat.completion",
                     choices=(choice,),
                     usage=token_usage(event.usage),
+                    timings=event.timings if self._ask.timings else None,
                     **self._heading,
                 )
                 self._answer = as_json(answer)

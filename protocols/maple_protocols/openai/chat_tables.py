@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import attrs
 
 from maple_protocols.rules import Doc
+from maple_protocols.timings import Progress, Timings
 
 Finish = Annotated[
     Literal["stop", "length", "tool_calls"],
@@ -94,6 +95,7 @@ class ChatCompletion:
     model: str
     choices: tuple[ChatChoice, ...]
     usage: TokenUsage
+    timings: Timings | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -126,6 +128,8 @@ class ChatCompletionChunk:
     model: str
     choices: tuple[ChunkChoice, ...]
     usage: TokenUsage | None = None
+    timings: Timings | None = None
+    prompt_progress: Progress | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -148,3 +152,5 @@ class TextCompletion:
     model: str
     choices: tuple[TextChoice, ...]
     usage: TokenUsage | None = None
+    timings: Timings | None = None
+    prompt_progress: Progress | None = None

@@ -25,10 +25,11 @@ from maple_protocols.ask import Ask, RawIds, RawText
 from maple_protocols.errors import ErrorBody
 from maple_protocols.openai import fields
 from maple_protocols.openai.chat_out import DONE, heading, token_usage
-from maple_protocols.openai.chat_tables import TextChoice, TextCompletion, TokenUsage
+from maple_protocols.openai.chat_tables import TextChoice, TextCompletion
 from maple_protocols.reading import reading
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
 from maple_protocols.strict import Check, ignored, structure
+from maple_protocols.timings import Progress
 
 
 @attrs.frozen
@@ -94,6 +95,8 @@ class CompletionRequest:
     min_tokens: fields.MinTokens = None
     stop_token_ids: fields.StopTokenIds = ()
     ignore_eos: fields.IgnoreEos = False
+    return_progress: fields.ReturnProgress = False
+    timings: fields.WithTimings = None
     continue_final_message: Annotated[bool, Doc("A raw prompt always goes on.")] = False
 
 
@@ -114,6 +117,8 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
             stop=request.stop,
             stream=request.stream,
             include_usage=fields.wants_usage(request.stream, request.stream_options),
+            progress=request.return_progress and request.stream,
+            timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             ignored=(*ignored(CompletionRequest, body), *notes.dropped),
         )
@@ -142,8 +147,12 @@ class CompletionEncoder:
         """One chunk a text; for Done the finish chunk, and the usage chunk if it was asked for."""
         if not isinstance(event, Done):
             return (self._chunk(_choice(_raw_text(event))),)
-        finish = self._chunk(_choice("", event.finish))
+        finish = self._chunk(_choice("", event.finish), timings=event.timings if self._ask.timings else None)
         return (finish, self._chunk(usage=token_usage(event.usage))) if self._ask.include_usage else (finish,)
+
+    def progress(self, progress: Progress) -> Sequence[Frame]:
+        """A chunk without text."""
+        return (self._chunk(_choice(""), prompt_progress=progress),)
 
     def failure(self, error: ErrorBody) -> Sequence[Frame]:
         """The error event; no finish chunk follows it."""
@@ -153,15 +162,16 @@ class CompletionEncoder:
         """``[DONE]``."""
         return (DONE,)
 
-    def _chunk(self, *choices: TextChoice, usage: TokenUsage | None = None) -> Frame:
-        chunk = TextCompletion(object="text_completion", choices=choices, usage=usage, **self._heading)
+    def _chunk(self, *choices: TextChoice, **facts: Any) -> Frame:
+        chunk = TextCompletion(object="text_completion", choices=choices, **facts, **self._heading)
         return Frame(data=as_json(chunk))
 
 
 class CompletionFold:
     """One turn's events as one ``text_completion``."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, ask: Ask, identity: Identity) -> None:
+        self._ask = ask
         self._heading = heading("cmpl", identity)
         self._text: list[str] = []
         self._answer: JsonObject = {}
@@ -171,8 +181,13 @@ class CompletionFold:
         if not isinstance(event, Done):
             self._text.append(_raw_text(event))
             return
-        choice, usage = _choice("".join(self._text), event.finish), token_usage(event.usage)
-        answer = TextCompletion(object="text_completion", choices=(choice,), usage=usage, **self._heading)
+        answer = TextCompletion(
+            object="text_completion",
+            choices=(_choice("".join(self._text), event.finish),),
+            usage=token_usage(event.usage),
+            timings=event.timings if self._ask.timings else None,
+            **self._heading,
+        )
         self._answer = as_json(answer)
 
     def body(self) -> JsonObject:
@@ -211,4 +226,4 @@ class CompletionsAdapter:
 
     def fold(self, ask: Ask, identity: Identity) -> Fold:
         """The whole answer of one turn."""
-        return CompletionFold(identity)
+        return CompletionFold(ask, identity)

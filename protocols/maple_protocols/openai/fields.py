@@ -235,6 +235,13 @@ SessionId = Annotated[
 Logprobs = Annotated[object, NoLogprobs(False), Doc("Log probabilities are not given.")]
 TopLogprobs = Annotated[object, NoLogprobs(0), Doc("Log probabilities are not given.")]
 One = Annotated[Literal[1] | None, Doc("One choice a request.")]
+ReturnProgress = Annotated[
+    bool, Doc("In a stream, tell with prompt_progress how far the prompt is, at most twice a second.")
+]
+WithTimings = Annotated[
+    bool | None,
+    Doc("Add timings to the answer, in a stream at its end; true by default at the extended level."),
+]
 ContinueFinal = Annotated[
     bool, Doc("The last message, an assistant's, stays open: the answer is only what comes next in it.")
 ]
@@ -340,6 +347,11 @@ def token_limit(*wishes: int | None) -> int | None:
 def wants_usage(stream: bool, options: StreamOptions | None) -> bool:
     """Whether the stream is to end with the token counts; without a stream the options are ignored."""
     return stream and options is not None and options.include_usage
+
+
+def shows_timings(wish: bool | None, policy: Policy) -> bool:
+    """The request's word on timings, else the level's."""
+    return policy.extended if wish is None else wish
 
 
 def shows_reasoning(wish: bool | None, policy: Policy) -> bool:

@@ -65,6 +65,8 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             stop=request.stop,
             stream=request.stream,
             include_reasoning=fields.shows_reasoning(request.include_reasoning, policy),
+            progress=request.return_progress and request.stream,
+            timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             echo=echoed(request, offered, keep=keep),
             call_forms=forms,

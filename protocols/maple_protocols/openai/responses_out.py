@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
+import attrs
 from maple_plugins.events import ContentDelta, ReasoningDelta
 
 from maple_protocols.adapter import Done, Frame, Identity, JsonObject, NumberedCall, TurnEvent, Usage
@@ -27,6 +28,7 @@ from maple_protocols.openai.responses_tables import (
     ResponseUsage,
 )
 from maple_protocols.openai.responses_texts import Kind, MessageText, ReasoningText, SummaryText, TextItem
+from maple_protocols.timings import Progress
 
 Events = list[JsonObject]
 _TEXTS: dict[Kind, type[TextItem]] = {
@@ -114,6 +116,7 @@ class Transcript:
             completed_at=None if cut else done.at,
             incomplete_details=IncompleteDetails(reason="max_output_tokens") if cut else None,
             usage=_usage(done.usage),
+            timings=done.timings if self._ask.timings else None,
         )
         return [*events, {"type": f"response.{status}", "response": self.response}]
 
@@ -169,6 +172,11 @@ class ResponsesEncoder:
     def waiting(self) -> Sequence[Frame]:
         """response.in_progress once more."""
         return self._frames(self._transcript.waiting())
+
+    def progress(self, progress: Progress) -> Sequence[Frame]:
+        """response.in_progress with how far the prompt is."""
+        [event] = self._transcript.waiting()
+        return self._frames([{**event, "prompt_progress": attrs.asdict(progress)}])
 
     def event(self, event: TurnEvent) -> Sequence[Frame]:
         """Items, parts and deltas; for Done, what closes them and the whole response."""

@@ -105,4 +105,6 @@ class ResponsesRequest:
     min_tokens: fields.MinTokens = None
     stop_token_ids: fields.StopTokenIds = ()
     ignore_eos: fields.IgnoreEos = False
+    return_progress: fields.ReturnProgress = False
+    timings: fields.WithTimings = None
     continue_final_message: fields.ContinueFinal = False

@@ -9,6 +9,7 @@ import attrs
 
 from maple_protocols.openai.chat_tables import CompletionDetails, Created
 from maple_protocols.rules import Doc
+from maple_protocols.timings import Progress, Timings
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 FreeForm = Mapping[str, object]
@@ -174,6 +175,7 @@ class Response:
     top_p: float
     truncation: Literal["disabled"]
     user: Echoed
+    timings: Timings | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -182,6 +184,7 @@ class ResponseEvent:
 
     type: str
     sequence_number: int
+    prompt_progress: Progress | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ from maple_protocols.answers import as_json
 from maple_protocols.ask import Ask, RawIds, RawText
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai import fields
-from maple_protocols.openai.chat_in import ChatRequest, chat_ask
+from maple_protocols.openai.chat_in import chat_ask
 from maple_protocols.reading import reading
 from maple_protocols.rules import Doc, Inert, Misfit
 from maple_protocols.strict import ignored, structure
@@ -28,12 +28,15 @@ class TokenFacts:
     max_model_len: int
 
 
+AS_ON_CHAT = Doc("As on /v1/chat/completions, whose other fields may come along.")
+
+
 @attrs.frozen(kw_only=True)
 class TokenizeRequest:
     """The body of POST /tokenize: a prompt, or content, or messages."""
 
     model: fields.Model = None
-    messages: Annotated[object, Doc("As on /v1/chat/completions, whose other fields may come along.")] = None
+    messages: Annotated[object, AS_ON_CHAT] = None
     prompt: Annotated[str | None, Doc("Goes to the model untouched.")] = None
     content: Annotated[str | None, Doc("Another name of prompt.")] = None
     return_token_strs: Annotated[bool, Doc("Add the tokens as the vocabulary spells them.")] = False
@@ -79,6 +82,13 @@ class Detokenized:
 
     prompt: str
     content: str
+
+
+@attrs.frozen(kw_only=True)
+class TemplateRequest:
+    """The body of POST /apply-template."""
+
+    messages: Annotated[object, AS_ON_CHAT]
 
 
 @attrs.frozen(kw_only=True)
@@ -177,7 +187,7 @@ class TemplateAdapter:
     path: ClassVar[str] = "/apply-template"
     prompt_param: ClassVar[str] = "messages"
     renders: ClassVar[bool] = True
-    request: ClassVar[type] = ChatRequest
+    request: ClassVar[type] = TemplateRequest
     answers: ClassVar[Mapping[str, type]] = {"whole": TemplateApplied}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
