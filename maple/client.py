@@ -121,6 +121,16 @@ class Remote:
         finally:
             connection.close()
 
+    def read(self, path: str) -> Any:
+        """The JSON of a small answer. Raises Refused where it is an error, CommandFailed where it is none of ours."""
+        status, body = self.get(path)
+        if status != 200:
+            raise Refused(status, _reason(body))
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise CommandFailed("the server's answer is not JSON: is this a Maple server?") from error
+
     def _unreachable(self, error: Exception) -> Unreachable:
         return Unreachable(self._host, str(error) or type(error).__name__)
 

@@ -18,6 +18,7 @@ from maple.cli.completion import SHELLS, script
 from maple.cli.inventory import CONFIG, PARSERS, VERSION
 from maple.cli.pack import PACK
 from maple.cli.serve import SERVE
+from maple.cli.top import TOP
 from maple.command import Command, CommandParser
 from maple.doctor.command import DOCTOR
 from maple.errors import CommandFailed, MapleError, UsageError
@@ -45,7 +46,7 @@ COMPLETION = Command(
 )
 COMMANDS: Mapping[str, Command] = {
     command.name: command
-    for command in (SERVE, CHAT, PACK, BENCH, DOCTOR, CLUSTER, PARSERS, CONFIG, COMPLETION, VERSION)
+    for command in (SERVE, CHAT, TOP, PACK, BENCH, DOCTOR, CLUSTER, PARSERS, CONFIG, COMPLETION, VERSION)
 }
 
 
@@ -83,7 +84,7 @@ def program() -> tuple[CommandParser, Mapping[str, CommandParser]]:
     """The program's parser, and each command's by its name."""
     listed = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
     needed = "\n".join(
-        f"  {flag_name(name):<20} {specs()[name].help}" for name in ("demo", "model_path", "host", "port")
+        f"  {flag_name(name):<20} {specs()[name].help}" for name in ("demo", "model_path", "port")
     )
     parser = CommandParser(
         prog="maple",
