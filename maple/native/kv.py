@@ -248,13 +248,13 @@ class NativeCache:
             table.parent.add(tail)
             table.created.append(tail)
             self._kept.keep(tail)
-        else:
-            self._kept.touch(tail)
         return tail
 
     def _note_end(self, table: BlockTable, end: PrefixNode, session: SessionKey | None) -> None:
         if session is not None and end.linked and end is not table.root:
             self._kept.sessions.note(session, end, table.created)
+        if end.is_tail:
+            self._kept.touch(end)
 
     def _release(self, table: BlockTable) -> list[PrefixNode]:
         """Give back all blocks but those of the nodes, which are returned."""

@@ -274,3 +274,27 @@ def test_sessions_that_share_a_beginning_leave_with_what_is_their_own() -> None:
     assert len(store.cache.prefixes.session_ids(("", "s59"))) == 198
     assert not store.cache.prefixes.session_ids(("", "s0"))
     store.check_owners()
+
+
+@pytest.mark.parametrize("session", ["s", ""])
+def test_a_sweep_of_other_prompts_costs_no_conversation_its_prefix(session: str) -> None:
+    """Neither one that is a live session, nor what a second turn went on from."""
+    store, talk = Store(blocks=16), list(range(200))
+    finish(store, talk, session)
+    if not session:
+        assert finish(store, [*talk, 1, 2]) == len(talk)
+    for number in range(1, 40):
+        finish(store, [number * 1000 + at for at in range(2 * BLOCK)])
+        store.check_owners()
+    assert finish(store, [*talk, 3]) >= 3 * BLOCK
+
+
+def test_a_new_conversation_finds_its_first_turn_among_many_that_last() -> None:
+    """What was of use again never takes all the room, however much of it there is."""
+    store = Store(blocks=16)
+    for number in range(1, 12):
+        for further in range(2):
+            finish(store, [*(number * 1000 + at for at in range(2 * BLOCK)), further])
+    talk = list(range(2 * BLOCK))
+    finish(store, talk)
+    assert finish(store, [*talk, 1]) == len(talk)

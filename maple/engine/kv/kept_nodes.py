@@ -10,9 +10,15 @@ from maple.engine.kv.session_ends import SessionEnds
 
 __all__ = ["KeptNodes"]
 
+LASTING = 0.75
+
 
 class KeptNodes:
     """The tree's own blocks in the order in which they are given up: the longest unused first, of a path its end.
+
+    What one sequence made and no other went on from goes before what was of use again, or lies on a live session's
+    path: a sweep of prompts costs no conversation its prefix. The latter comes to ``LASTING`` of ``limit`` at most,
+    so that new conversations can begin to last.
 
     An unused node is held by the tree alone. One behind the window is in use, but for its sliding block, which
     has left every sequence's window. ``limit`` is the most bytes that both may come to.
@@ -25,7 +31,11 @@ class KeptNodes:
         self._memory = memory
         self._limit = limit
         self._clock = 0
-        self._unused: OrderedDict[PrefixNode, None] = OrderedDict()
+        self._passing: OrderedDict[PrefixNode, None] = OrderedDict()
+        self._lasting: OrderedDict[PrefixNode, None] = OrderedDict()
+        """The unused nodes; those that go last."""
+        block_bytes = memory.full.block_bytes + memory.sliding.block_bytes
+        self._most_lasting = int(limit * LASTING) // block_bytes
         self._behind_window: OrderedDict[PrefixNode, None] = OrderedDict()
 
     @property
@@ -39,18 +49,17 @@ class KeptNodes:
 
     def is_unused(self, node: PrefixNode) -> bool:
         """Whether the tree alone holds the node."""
-        return node in self._unused
+        return node in self._passing or node in self._lasting
 
     def is_sliding_unused(self, node: PrefixNode) -> bool:
         """Whether the tree alone holds the node's sliding block."""
-        return node.sliding != -1 and (node in self._unused or node in self._behind_window)
+        return node.sliding != -1 and (self.is_unused(node) or node in self._behind_window)
 
     def use(self, node: PrefixNode) -> None:
         """A sequence holds the node from now on, but not yet its sliding block. Raises StaleBlock."""
         self._memory.full.hold(node.full, node.full_generation)
-        if node in self._unused:
-            del self._unused[node]
-            self.nbytes -= self._node_bytes(node)
+        node.again = True
+        if self._forget_unused(node):
             node.used = self._clock
             if node.sliding != -1:
                 self._note_behind_window(node)
@@ -91,9 +100,9 @@ class KeptNodes:
         self._note_unused(node)
 
     def touch(self, node: PrefixNode) -> None:
-        """An unused node would have been of use just now."""
-        self._unused.move_to_end(node)
-        node.used = self._clock
+        """Put an unused node behind all others of its kind: it would have been of use just now."""
+        if self._forget_unused(node):
+            self._note_unused(node)
 
     def take(self, sliding: bool) -> int:
         """A block for a sequence, at the cost of kept ones if need be. Raises OutOfBlocks."""
@@ -112,9 +121,7 @@ class KeptNodes:
         """Take a node and all below it out of the tree; who uses their blocks may go on."""
         nodes = node.unlink()
         for one in nodes:
-            if one in self._unused:
-                del self._unused[one]
-                self.nbytes -= self._node_bytes(one)
+            self._forget_unused(one)
             if one in self._behind_window:
                 self._drop_sliding(one)
             self._memory.full.free(one.full)
@@ -124,14 +131,17 @@ class KeptNodes:
         self.sessions.dropped(nodes)
 
     def _evict(self) -> bool:
-        """Give up what was not used for longest; False where nothing is kept."""
-        unused, behind = next(iter(self._unused), None), next(iter(self._behind_window), None)
-        if behind is not None and (unused is None or behind.used <= unused.used):
+        """Give up what was not used for longest, then what lasts; False where nothing is kept."""
+        passing, behind = next(iter(self._passing), None), next(iter(self._behind_window), None)
+        if behind is not None and (passing is None or behind.used <= passing.used):
             self._drop_sliding(behind)
-        elif unused is not None:
-            self.evictions += 1
-            self.drop(unused)
-        return not (behind is None and unused is None)
+            return True
+        unused = passing or next(iter(self._lasting), None)
+        if unused is None:
+            return False
+        self.evictions += 1
+        self.drop(unused)
+        return True
 
     def _drop_sliding(self, node: PrefixNode) -> None:
         self._forget_behind_window(node)
@@ -140,8 +150,21 @@ class KeptNodes:
 
     def _note_unused(self, node: PrefixNode) -> None:
         node.used = self._clock
-        self._unused[node] = None
+        (self._lasting if node.again or node.ends else self._passing)[node] = None
         self.nbytes += self._node_bytes(node)
+        while len(self._lasting) > self._most_lasting:
+            oldest, _ = self._lasting.popitem(last=False)
+            oldest.again = False
+            self._passing[oldest] = None
+
+    def _forget_unused(self, node: PrefixNode) -> bool:
+        """The node is unused no more; whether it was."""
+        for nodes in (self._passing, self._lasting):
+            if node in nodes:
+                del nodes[node]
+                self.nbytes -= self._node_bytes(node)
+                return True
+        return False
 
     def _note_behind_window(self, node: PrefixNode) -> None:
         self._behind_window[node] = None

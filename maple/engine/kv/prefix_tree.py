@@ -46,9 +46,10 @@ class PrefixNode:
     """A block of ids behind its parent's. ``sliding`` is -1 once the sliding layers' block was given up.
 
     The generations are those of the blocks when they were noted. ``used`` is a clock's reading of when a sequence
-    last ended that held it; a node is no longer ``linked`` once it was taken out of the tree, and has no children
-    then. ``maker`` is the session whose sequence made it; ``ending`` are those that end here, ``ends`` counts them
-    here and below. A root has no ids and no blocks; a tail has fewer ids than a block, and no children.
+    last ended that held it, ``again`` whether a further sequence went on from it; a node is no longer ``linked`` once
+    it was taken out of the tree, and has no children then. ``maker`` is the session whose sequence made it; ``ending``
+    are those that end here, ``ends`` counts them here and below. A root has no ids and no blocks; a tail has fewer ids
+    than a block, and no children.
     """
 
     parent: PrefixNode | None = None
@@ -59,6 +60,7 @@ class PrefixNode:
     sliding_generation: int = 0
     used: int = 0
     linked: bool = True
+    again: bool = False
     maker: KeptSession | None = None
     ending: set[KeptSession] = attrs.Factory(set)
     ends: int = 0
