@@ -24,8 +24,8 @@ log = structlog.get_logger(__name__)
 
 MOST_SURPLUS = 128
 """Connections beyond the cap that may ask one thing, lest a full server look dead to a probe."""
-ACCEPTED_AT_ONCE = 32
-"""Connections that are accepted before other work has its turn."""
+ACCEPTED_AT_ONCE = 4
+"""Connections that are accepted before other work has its turn: a stream's next piece, above all."""
 COMPLAINT_SECONDS = 60.0
 PEER_GONE = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import gzip
@@ -481,3 +482,25 @@ def _readable(raw: socket.socket) -> bool:
         return raw.recv(1, socket.MSG_PEEK) != b""
     except TimeoutError:
         return False
+
+
+def test_a_crowd_at_the_door_takes_turns_with_other_work(serve: Serve) -> None:
+    """Between two turns of the loop a few connections are accepted, however many knock."""
+    server = serve()
+    turns: list[int] = []
+    with contextlib.ExitStack() as stack:
+
+        def count() -> None:
+            turns.append(len(server.running.server._connections))
+            if turns[-1] < 200:
+                asyncio.get_running_loop().call_soon(count)
+
+        async def knock() -> None:
+            for _ in range(200):  # they wait in the backlog while the loop is here
+                stack.enter_context(server.socket())
+            count()
+
+        server.wait(knock())
+        server.until(lambda: bool(turns) and turns[-1] == 200)
+    assert max(later - earlier for earlier, later in itertools.pairwise(turns)) <= 4
+    server.until(lambda: not server.running.server._connections)
