@@ -22,7 +22,10 @@ def locate(
     The HF_ variables are honoured: offline mode, endpoint, token, cache folder. Raises `LoadError` with one
     line, and `LoadCancelled` from within a download.
     """
-    path = pathlib.Path(source).expanduser()
+    try:
+        path = pathlib.Path(source).expanduser()
+    except RuntimeError:
+        raise LoadError(f"no home folder is known for {source}: use a path without ~") from None
     if path.is_dir():
         return path
     if path.exists():

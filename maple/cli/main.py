@@ -22,6 +22,7 @@ from maple.cli.top import TOP
 from maple.command import Command, CommandParser
 from maple.doctor.command import DOCTOR
 from maple.errors import CommandFailed, MapleError, UsageError
+from maple.observe import logs
 from maple.settings import flag_name, specs
 
 __all__ = ["COMMANDS", "main", "program"]
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except MapleError as error:
-        print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- for the person who started it
+        logs.last_words(f"maple: {error}")
         return 1 if isinstance(error, CommandFailed) else 2
 
 

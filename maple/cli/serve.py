@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import traceback
 
 from maple_plugins.errors import ParserError
 from maple_protocols.registry import ProtocolError
 
 from maple.command import Command, read_configuration
-from maple.errors import MapleError
+from maple.errors import CommandFailed, MapleError
+from maple.observe import logs
 
 __all__ = ["SERVE"]
 
@@ -25,9 +25,8 @@ def _serve(given: argparse.Namespace) -> int:
         return asyncio.run(serve(configuration))
     except (MapleError, ParserError, ProtocolError) as error:
         if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
-        print(f"maple: {error}", file=sys.stderr)  # noqa: T201 -- for the person who started it
-        return 1
+            logs.last_words("".join(traceback.format_exception(error.__cause__)).rstrip())
+        raise CommandFailed(str(error)) from error
 
 
 SERVE = Command(name="serve", help="start the server (the default)", run=_serve, settings="listed")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
 import threading
+from typing import TextIO
 
 import structlog
 
@@ -53,6 +55,19 @@ class LineWriter(logging.Handler):
         if self.dropped > self._told and self._lines.qsize() < _MOST_LINES // 2:
             lost, self._told = self.dropped - self._told, self.dropped
             log.warning("log.lines_dropped", lines=lost)
+
+    def is_for(self, stream: TextIO) -> bool:
+        """Whether lines go where the stream's do."""
+        try:
+            return stream.fileno() == self._descriptor
+        except OSError:  # text kept in memory
+            return False
+
+    def end_with(self, text: str) -> None:
+        """Write a text as it is behind all that was logged, and wait for it as `flush` does."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put(f"{text}\n".encode(errors="backslashreplace"), timeout=_PATIENCE)
+        self.flush()
 
     def flush(self) -> None:
         """Wait until what was logged so far is written, but not for ever."""

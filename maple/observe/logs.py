@@ -54,6 +54,15 @@ def dropped_lines() -> int:
     return sum(handler.dropped for handler in handlers if isinstance(handler, LineWriter))
 
 
+def last_words(text: str) -> None:
+    """Tell whoever started the process, on stderr behind the log's lines; whoever reads it is not waited for long."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LineWriter) and handler.is_for(sys.stderr):
+            handler.end_with(text)
+            return
+    print(text, file=sys.stderr)  # noqa: T201 -- no log yet: a command's own terminal
+
+
 def traceback_text(error: BaseException) -> str:
     """Where an error came from, without what it says: the words of a KeyError may be a prompt."""
     chain: list[BaseException] = []

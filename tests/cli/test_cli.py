@@ -123,3 +123,12 @@ def test_a_user_without_a_home_is_served(tmp_path: pathlib.Path) -> None:
     assert "settings.no_cache_folder" in served.stderr
     assert served.stderr.splitlines()[-1].startswith("maple: cannot listen on 256.256.256.256")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["pack", "~/x", "packed"], ["bench", "~/x"]])
+def test_a_model_below_a_home_that_nobody_knows_is_one_line(tmp_path: pathlib.Path, words: list[str]) -> None:
+    """Shells leave `~` as it is where they know no home either."""
+    told = as_nobody(tmp_path, *words)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.splitlines()[-1:] == ["maple: no home folder is known for ~/x: use a path without ~"]
+    assert "Traceback" not in told.stderr

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
+
+from maple_testing.guard import HANG_GUARD
 
 from maple.observe import logs
 from maple.observe.log_writer import LineWriter
@@ -57,3 +61,24 @@ def test_a_reader_that_left_is_no_error() -> None:
         logger_of(writer).warning("x")
     writer.flush()
     assert writer.dropped == 10
+
+
+def test_last_words_come_behind_the_log_and_wait_for_nobody() -> None:
+    """Why a process ends stands below what it logged; with a reader that is stuck, the process ends all the same."""
+    program = (
+        "import logging, sys\n"
+        "from maple.observe import logs\n"
+        "logs.configure(level='info', format='json')\n"
+        "for number in range(int(sys.argv[1])):\n"
+        "    logging.getLogger('test').warning('x' * 1000)\n"
+        "logs.last_words('maple: that is why')\n"
+    )
+    for lines in (50, 5000):
+        command = [sys.executable, "-c", program, str(lines)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            if lines > 1000:  # more than a pipe and the queue hold
+                assert process.wait(timeout=HANG_GUARD) == 0
+                continue
+            told = process.stderr.read().splitlines()
+            assert (len(told), told[-1]) == (lines + 1, "maple: that is why")
