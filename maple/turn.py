@@ -34,6 +34,7 @@ from maple.engine.api import (
     Ticket,
 )
 from maple.prompt.encode import EncodedPrompt, Prepare, PromptPool
+from maple.prompt.grammar import GrammarRefused
 from maple.turn_times import spent
 
 log = structlog.get_logger(__name__)
@@ -84,6 +85,17 @@ class ParserPair:
         if not waits or not issubclass(self.reasoning, TellsCloser):
             return None
         return self.reasoning.closer() if self.reasoning.prompt_ends_inside(prompt) else None
+
+    def answer_behind(self, ask: Ask, prompt: str) -> str | None:
+        """What comes before the answer that a form is for; None where it begins at once. Raises GrammarRefused."""
+        if ask.form is None or not isinstance(ask.prompt, Conversation):
+            return None
+        if not self.reasoning.prompt_ends_inside(prompt):
+            return None
+        if not issubclass(self.reasoning, TellsCloser):
+            reason = f"the reasoning parser {self.reasoning.__name__} does not tell how reasoning ends"
+            raise GrammarRefused(param=ask.form.param, reason=reason)
+        return self.reasoning.closer()
 
 
 class Turns:
@@ -139,6 +151,10 @@ class Turns:
             self.engine.count_cancelled()
             raise
         job = self._job(ask, prompt, served, owner=owner, request_id=request_id)
+        if ask.form is not None:
+            behind = self._parsers.answer_behind(ask, prompt.text)
+            grammar = await self.prompts.compile(ask.form, served.folder, served.eos_token_ids)
+            job = attrs.evolve(job, grammar=grammar, grammar_behind=behind)
         chain = self._parsers.chain(ask, prompt.text)
         identity = Identity(
             key=secrets.token_hex(16),

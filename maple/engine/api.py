@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from maple.engine.constraint import Grammar
 from maple.engine.loading import LoadingGauge
 from maple.engine.step_clock import StepClock
 from maple.errors import MapleError
@@ -69,7 +70,8 @@ class Job:
     ``stop_behind``. ``owner`` names the
     key that asked: state is never shared between owners. ``subject`` is the last user message (or the raw
     prompt); only the scripted engine reads it and ``end``. ``timeout`` in seconds, counted from the slot, ends
-    the generation as ``length`` (0 is off).
+    the generation as ``length`` (0 is off). The text is held to ``grammar`` behind the first
+    ``grammar_behind`` in it, or from its beginning.
     """
 
     request_id: str
@@ -83,6 +85,8 @@ class Job:
     subject: str = ""
     end: ConversationEnd = ConversationEnd()
     timeout: float = 0.0
+    grammar: Grammar | None = None
+    grammar_behind: str | None = None
 
 
 @attrs.frozen

@@ -132,8 +132,8 @@ class Sampler:
         if sampling.repetition_penalty != 1:
             self._note(prompt_ids)
 
-    def row(self, logits: Floats) -> SampleRow:
-        """What the next id is to be chosen from; each row draws a number of its own."""
+    def row(self, logits: Floats, held_to: Mask | None = None) -> SampleRow:
+        """What the next id is to be chosen from, where ``held_to`` allows it; each row draws a number of its own."""
         greedy = self._sampling.temperature == 0
         return SampleRow(
             logits=logits,
@@ -145,7 +145,7 @@ class Sampler:
             counts=self._counts.counts if self._counts else (),
             biased=self._biased,
             bias=self._bias,
-            mask=self._mask(),
+            mask=_both(self._mask(), held_to),
             presence=self._sampling.presence,
             frequency=self._sampling.frequency,
             min_p=self._sampling.min_p,
@@ -199,6 +199,15 @@ class Sampler:
             if token < self._allowed.limit and token not in self._seen:
                 self._seen[token] = None
                 self._seen_ids.append(token)
+
+
+def _both(own: Mask | None, held_to: Mask | None) -> Mask | None:
+    """What both allow; where that is nothing, what is held to: an end that a grammar asks for comes before its time."""
+    if own is None or held_to is None:
+        return own if held_to is None else held_to
+    words = min(len(own), len(held_to))
+    found = own[:words] & held_to[:words]
+    return found if found.any() else held_to
 
 
 def choose_ids(rows: Sequence[SampleRow]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import structlog
 
 from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, StopReason
+from maple.engine.constraint import Constraint
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.openings import Openings
@@ -48,6 +50,7 @@ class Scheduler(Generic[Key]):
     ) -> None:
         self._runner = loaded.runner
         self._token_bytes = loaded.token_bytes
+        self._token_ids = loaded.token_ids
         self._allowed = Allowed.from_ids(loaded.token_ids)
         self._choose = loaded.choose
         self._eos = frozenset(loaded.served.eos_token_ids)
@@ -78,6 +81,7 @@ class Scheduler(Generic[Key]):
             transcript=Transcript(
                 self._token_bytes, job.stop, job.stop_behind, at_least=job.sampling.min_tokens
             ),
+            constraint=self._constraint(job),
             queue_seconds=queue_seconds,
             started=self._clock(),
             ids=list(job.prompt_ids),
@@ -176,7 +180,9 @@ class Scheduler(Generic[Key]):
 
     def _sample(self, computed: Sequence[tuple[RunningSequence[Key], Row]]) -> None:
         """Choose all next ids at once."""
-        chosen = self._choose([one.sampler.row(row) for one, row in computed])
+        chosen = self._choose(
+            [one.sampler.row(row, one.constraint.mask() if one.constraint else None) for one, row in computed]
+        )
         for (sequence, _), token_id in zip(computed, chosen, strict=True):
             try:
                 self._advance(sequence, sequence.sampler.take(token_id))
@@ -191,6 +197,8 @@ class Scheduler(Generic[Key]):
         if token_id in self._eos or token_id in sequence.job.sampling.stop_ids:
             self._close(sequence, "stop")
             return
+        if sequence.constraint is not None:
+            sequence.constraint.accept(token_id)
         pieces = sequence.transcript.feed(token_id)
         if sequence.transcript.stopped:
             self._close(sequence, "stop", pieces)
@@ -200,6 +208,18 @@ class Scheduler(Generic[Key]):
             sequence.ids.append(token_id)
             if pieces:
                 self._next.deliveries.append(Delivery(key=sequence.key, items=pieces))
+
+    def _constraint(self, job: Job) -> Constraint | None:
+        if job.grammar is None:
+            return None
+        return Constraint(job.grammar, job.grammar_behind, self._token_bytes, lambda: self._newlines)
+
+    @functools.cached_property
+    def _newlines(self) -> frozenset[int]:
+        """Ids of one newline or two."""
+        return frozenset(
+            int(one) for one in self._token_ids if self._token_bytes[int(one)] in (b"\n", b"\n\n")
+        )
 
     def _note_prefilled(self, sequence: RunningSequence[Key]) -> None:
         sequence.first_token = self._clock()

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from maple.engine.api import Finish, Job, Prefill, StopReason
+from maple.engine.constraint import Constraint
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.prefill import Prompt
@@ -34,6 +35,7 @@ class RunningSequence(Generic[Key]):
     cancelled: Callable[[], bool]
     sampler: Sampler
     transcript: Transcript
+    constraint: Constraint | None
     queue_seconds: float
     started: float
     ids: list[int]

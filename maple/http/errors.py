@@ -24,6 +24,7 @@ from maple.engine.api import (
     ShuttingDown,
 )
 from maple.errors import MapleError
+from maple.prompt.grammar import GrammarRefused
 from maple.prompt.template import TemplateFailed, TemplateRefused
 from maple.responses_store import StoreBroken, StoreBusy, StoreFull
 
@@ -312,6 +313,12 @@ TABLE: Mapping[type[Exception], Row] = {
         code=None,
         message=lambda error: f"the model's chat template refuses this conversation: {error.reason}",
     ),
+    GrammarRefused: Row(
+        status=400,
+        type=INVALID_REQUEST,
+        code=None,
+        message=lambda error: f"{error.param} cannot be enforced: {error.reason}",
+    ),
     TemplateFailed: Row(
         final=True,
         status=500,
@@ -386,4 +393,6 @@ def refusal(error: BaseException, *, prompt_param: str | None = None) -> Refusal
 def _blamed(error: BaseException, prompt_param: str | None) -> str | None:
     if isinstance(error, PromptTooLong | TemplateRefused):
         return prompt_param
+    if isinstance(error, GrammarRefused):
+        return error.param
     return error.param if isinstance(error, ResponseUnknown) else None

@@ -9,19 +9,23 @@ import functools
 import json
 import pathlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import attrs
 import structlog
-from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
+from maple_protocols.ask import AnswerForm, CalledTool, Conversation, Message, Prompt, RawIds, RawText
 from tokenizers import Tokenizer
 
 from maple.engine.api import ConversationEnd, PromptTooLong
 from maple.engine.detokenize import TokenBytes
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
+from maple.prompt.grammar import CompiledGrammar, compile_form
 from maple.prompt.json_spacing import SPACINGS, JsonSpacing
 from maple.prompt.template import ChatTemplate, TemplateFailed, TemplateRefused
 from maple.prompt.token_bound import SHRINKAGE, TokenBound
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -236,7 +240,11 @@ class PromptPool:
             log.error("prompt.template_failed", reason=error.reason)  # noqa: TRY400 -- no text of the client's
             raise
 
-    async def _in_pool(self, work: Callable[[], EncodedPrompt]) -> EncodedPrompt:
+    async def compile(self, form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
+        """The grammar of a form, in the pool. Raises GrammarRefused."""
+        return await self._in_pool(functools.partial(compile_form, form, folder, eos))
+
+    async def _in_pool(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:

@@ -100,6 +100,20 @@ class SamplingWish:
 
 
 @attrs.frozen(kw_only=True)
+class AnswerForm:
+    """What the answer, behind the reasoning, has to be; ``param`` is the field that asked for it.
+
+    ``value`` by ``kind``: nothing for any JSON object, a JSON Schema, a regular expression, the strings to choose from,
+    a Lark grammar. ``spelt`` is the request's own object, for protocols that repeat it.
+    """
+
+    kind: Literal["object", "schema", "regex", "choice", "grammar"]
+    param: str
+    value: object = None
+    spelt: Mapping[str, object] = attrs.field(factory=dict, eq=False)
+
+
+@attrs.frozen(kw_only=True)
 class Ask:
     """One request, whatever protocol it came in.
 
@@ -141,4 +155,5 @@ class Ask:
     extended: bool = False
     progress: bool = False
     timings: bool = False
+    form: AnswerForm | None = None
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

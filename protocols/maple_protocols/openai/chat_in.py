@@ -11,7 +11,7 @@ from typing_extensions import override
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import Ask, Conversation, Ending
 from maple_protocols.errors import InvalidField
-from maple_protocols.openai import fields
+from maple_protocols.openai import fields, forms
 from maple_protocols.openai.messages import (
     UNREADABLE,
     AnyMessage,
@@ -32,15 +32,12 @@ from maple_protocols.openai.tools import (
 from maple_protocols.reading import reading
 from maple_protocols.rules import (
     Doc,
-    Inert,
     Misfit,
     NotEmpty,
     Schema,
     Shape,
     boolean,
     free_form,
-    mapping,
-    one_of,
 )
 from maple_protocols.strict import Check, ignored, structure
 
@@ -62,24 +59,6 @@ class TemplateSettings(Shape):
     @override
     def schema(self) -> Schema:
         return {"type": "object", "properties": {"enable_thinking": {"type": "boolean"}}}
-
-
-@attrs.frozen
-class PlainFormat(Shape):
-    """The response formats that need no grammar."""
-
-    types: tuple[str, ...] = ("text", "json_object")
-
-    @override
-    def structure(self, value: object) -> str:
-        kind = mapping(value).get("type")
-        if not isinstance(kind, str) or kind not in self.types:
-            raise Misfit(one_of(self.types))
-        return kind
-
-    @override
-    def schema(self) -> Schema:
-        return {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(self.types)}}}
 
 
 TemplateKwargs = Annotated[
@@ -132,9 +111,8 @@ class ChatRequest:
     session_id: fields.SessionId = None
     n: fields.One = None
     logprobs: fields.Logprobs = None
-    response_format: Annotated[
-        str | None, PlainFormat(), Inert({"type": "text"}), Doc("Accepted, without effect.")
-    ] = None
+    response_format: forms.ResponseFormat = None
+    structured_outputs: forms.StructuredOutputs = None
     min_p: fields.MinP = None
     min_tokens: fields.MinTokens = None
     stop_token_ids: fields.StopTokenIds = ()
@@ -165,6 +143,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             extended=policy.extended,
+            form=(request.structured_outputs or request.response_format) if policy.extended else None,
             ignored=(*ignored(ChatRequest, body), *notes.dropped),
         )
 

@@ -23,7 +23,7 @@ from maple_protocols.adapter import (
 from maple_protocols.answers import as_json
 from maple_protocols.ask import Ask, RawIds, RawText
 from maple_protocols.errors import ErrorBody
-from maple_protocols.openai import fields
+from maple_protocols.openai import fields, forms
 from maple_protocols.openai.chat_out import DONE, heading, token_usage
 from maple_protocols.openai.chat_tables import TextChoice, TextCompletion
 from maple_protocols.reading import reading
@@ -97,6 +97,7 @@ class CompletionRequest:
     ignore_eos: fields.IgnoreEos = False
     return_progress: fields.ReturnProgress = False
     timings: fields.WithTimings = None
+    structured_outputs: forms.StructuredOutputs = None
     continue_final_message: Annotated[bool, Doc("A raw prompt always goes on.")] = False
 
 
@@ -120,6 +121,7 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
             progress=request.return_progress and request.stream,
             timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
+            form=request.structured_outputs,
             ignored=(*ignored(CompletionRequest, body), *notes.dropped),
         )
 

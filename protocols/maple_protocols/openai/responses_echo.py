@@ -31,7 +31,7 @@ def echoed(request: ResponsesRequest, tools: Iterable[Offered], *, keep: bool) -
         "service_tier": "default",
         "store": keep,
         "temperature": request.temperature,
-        "text": {"format": {"type": wanted_format(request)}},
+        "text": {"format": _echoed_format(request)},
         "tool_choice": _echoed_choice(request.tool_choice),
         "tools": [tool.echo for tool in tools],
         "top_logprobs": 0,
@@ -43,9 +43,9 @@ def echoed(request: ResponsesRequest, tools: Iterable[Offered], *, keep: bool) -
     }
 
 
-def wanted_format(request: ResponsesRequest) -> str:
-    """The form that the answer is to have."""
-    return request.text.format.type if request.text and request.text.format else "text"
+def _echoed_format(request: ResponsesRequest) -> JsonObject:
+    form = request.text.format if request.text else None
+    return {"type": "text"} if form is None else dict(form.spelt)
 
 
 def _words(given: object) -> str | None:

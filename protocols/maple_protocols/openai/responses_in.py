@@ -14,7 +14,7 @@ from maple_protocols.openai import fields
 from maple_protocols.openai.chat_in import OPEN_MUST, own_variables, variables_check
 from maple_protocols.openai.messages import UNREADABLE, unreadable_user
 from maple_protocols.openai.responses_conversation import Naming, conversation
-from maple_protocols.openai.responses_echo import echoed, wanted_format
+from maple_protocols.openai.responses_echo import echoed
 from maple_protocols.openai.responses_items import Item, Items
 from maple_protocols.openai.responses_kept import holders, resolved, wire_items
 from maple_protocols.openai.responses_request import ResponsesRequest
@@ -53,7 +53,8 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
         )
         offered = named_apart(request.tools)
         forms = {tool.shown: tool.form for tool in offered}
-        if wanted_format(request) != "text":
+        form = request.text.format if request.text else None
+        if form is not None and not policy.extended:
             drop("text", "format")
         keep = policy.response_store if request.store is None else request.store
         prompt = _conversation(request, offered, naming(forms))
@@ -76,6 +77,7 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             references=holders(request.input),
             items=wire_items(request.input),
             extended=policy.extended,
+            form=form if policy.extended else None,
             ignored=(*ignored(ResponsesRequest, body), *notes.dropped),
         )
 

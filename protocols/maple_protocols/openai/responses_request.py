@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import attrs
 
-from maple_protocols.openai import fields
+from maple_protocols.openai import fields, forms
 from maple_protocols.openai.chat_in import TemplateKwargs
 from maple_protocols.openai.responses_items import Item, Items
 from maple_protocols.openai.responses_tools import Tools
@@ -33,17 +33,10 @@ class ReasoningWish:
 
 
 @attrs.frozen(kw_only=True)
-class TextFormat:
-    """The form of the answer."""
-
-    type: Literal["text", "json_object"] = "text"
-
-
-@attrs.frozen(kw_only=True)
 class TextWish:
     """What the answer is to look like."""
 
-    format: Annotated[TextFormat | None, Doc("Plain text, or json_object, which has no effect.")] = None
+    format: forms.TextFormat = None
 
 
 FlatToolChoice = Annotated[Choice | None, ToolChoiceShape(flat=True), TOOL_CHOICE]
@@ -70,7 +63,7 @@ class ResponsesRequest:
     tool_choice: FlatToolChoice = None
     parallel_tool_calls: Annotated[bool, Doc("Echoed, without effect.")] = True
     reasoning: Annotated[ReasoningWish | None, Doc("Effort none turns thinking off.")] = None
-    text: Annotated[TextWish | None, Doc("Plain text is the only format.")] = None
+    text: Annotated[TextWish | None, Doc("What the answer is to be.")] = None
     metadata: Annotated[Mapping[str, object] | None, Doc("Echoed.")] = None
     user: fields.Unused = None
     session_id: fields.SessionId = None

@@ -1,0 +1,147 @@
+"""Grammars for answers, by llguidance: from what a request asks for to what the engine steps.
+
+llguidance is imported and its tokenizer made when the first request asks for a form: two seconds and a hundred
+megabytes for a large vocabulary. Everything runs in the prompts' pool; the compiled grammars are kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from maple_protocols.ask import AnswerForm
+
+from maple.engine.constraint import Mask
+from maple.errors import MapleError
+
+WHITESPACE = "[ \\n]{0,2}"
+"""Between the tokens of JSON: without a bound a model may go on with blanks for ever."""
+
+MOST_SOURCE = 1 << 18
+"""Characters of a schema, regular expression or grammar."""
+
+_KEPT = 64
+_REASON_LENGTH = 300
+_OBJECT: Mapping[str, object] = {"type": "object"}
+
+
+@attrs.define(eq=False)
+class GrammarRefused(MapleError):
+    """A wanted form does not compile. ``reason`` is llguidance's, in one line; ``param`` is where the form stood."""
+
+    param: str
+    reason: str
+
+
+@attrs.frozen
+class CompiledGrammar:
+    """A grammar that compiles. It goes to another process as its text, and is compiled again there."""
+
+    folder: pathlib.Path
+    eos: tuple[int, ...]
+    text: str
+
+    def start(self) -> LlMatcher:
+        """A matcher at the beginning. Any thread."""
+        return LlMatcher(_compiled(self.folder, self.eos, self.text).deep_copy(), self.folder, self.eos)
+
+
+class LlMatcher:
+    """llguidance's matcher as the engine knows one."""
+
+    def __init__(self, matcher: Any, folder: pathlib.Path, eos: tuple[int, ...]) -> None:
+        self._matcher = matcher
+        self._eos = eos
+        self._words = -(-_tokenizer(folder, eos).vocab_size // 32)
+
+    def mask(self) -> Mask:
+        """The ids that may come next; only the text's ends once nothing else may."""
+        mask = np.zeros(self._words, np.uint32)
+        if self._matcher.is_stopped():
+            for token_id in self._eos:
+                mask[token_id // 32] |= np.uint32(1 << token_id % 32)
+        else:
+            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        return mask
+
+    def accept(self, token_id: int) -> bool:
+        """Whether the grammar has a place for it."""
+        return bool(self._matcher.is_stopped() or self._matcher.consume_token(token_id))
+
+
+def compile_form(form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
+    """The grammar of a form. Blocks for as long as the compiler takes, which its own limits bound.
+
+    Raises GrammarRefused.
+    """
+    try:
+        text = _bounded(_TEXTS[form.kind](form.value))
+        _compiled(folder, eos, text)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:_REASON_LENGTH] or "it is nested too deeply"
+        raise GrammarRefused(param=form.param, reason=reason) from None
+    return CompiledGrammar(folder, eos, text)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _compiled(folder: pathlib.Path, eos: tuple[int, ...], text: str) -> Any:
+    """Llguidance's matcher at the beginning of a grammar, to be copied. Raises ValueError."""
+    from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 -- only where a form is asked for
+
+    limits = LLParserLimits(max_grammar_size=100_000, max_lexer_states=50_000, verbose_errors=False)
+    matcher = LLMatcher(_tokenizer(folder, eos), text, log_level=0, limits=limits)
+    if matcher.is_error():
+        raise ValueError(matcher.get_error())
+    return matcher
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer(folder: pathlib.Path, eos: tuple[int, ...]) -> Any:
+    from llguidance import LLTokenizer  # noqa: PLC0415 -- only where a form is asked for
+
+    source = (folder / "tokenizer.json").read_text("utf-8")
+    return LLTokenizer(source, eos_token=list(eos), slices=LLTokenizer.json_slices())
+
+
+def _bounded(text: str) -> str:
+    if len(text) > MOST_SOURCE:
+        raise ValueError(f"it is longer than {MOST_SOURCE} characters")
+    return text
+
+
+def _schema_text(schema: object) -> str:
+    from llguidance import LLMatcher  # noqa: PLC0415 -- only where a form is asked for
+
+    text = _bounded(json.dumps(schema))
+    options: Any = {"whitespace_pattern": WHITESPACE, "coerce_one_of": True}
+    return LLMatcher.grammar_from_json_schema(text, defaults=options)
+
+
+def _choice_text(choices: Any) -> str:
+    return _lark(f"start: {' | '.join(map(json.dumps, choices))}")
+
+
+def _lark(text: Any) -> str:
+    from llguidance import LLMatcher  # noqa: PLC0415 -- only where a form is asked for
+
+    return LLMatcher.grammar_from_lark(text)
+
+
+def _regex(text: Any) -> str:
+    from llguidance import LLMatcher  # noqa: PLC0415 -- only where a form is asked for
+
+    return LLMatcher.grammar_from_regex(text)
+
+
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    "object": lambda _: _schema_text(_OBJECT),
+    "schema": _schema_text,
+    "regex": _regex,
+    "choice": _choice_text,
+    "grammar": _lark,
+}
