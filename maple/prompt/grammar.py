@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,8 +105,17 @@ def _compiled(folder: pathlib.Path, eos: tuple[int, ...], text: str) -> Any:
 def _tokenizer(folder: pathlib.Path, eos: tuple[int, ...]) -> Any:
     from llguidance import LLTokenizer  # noqa: PLC0415 -- only where a form is asked for
 
-    source = (folder / "tokenizer.json").read_text("utf-8")
-    return LLTokenizer(source, eos_token=list(eos), slices=LLTokenizer.json_slices())
+    source = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    vocabulary = source["model"]["vocab"]
+    for token in source["added_tokens"]:
+        # llguidance spells forced text with the tokenizer, which would take a tag in it for the control token: a name
+        # that nobody can write keeps the two apart.
+        name = f"<|{secrets.token_hex(16)}|>"
+        if token["content"] in vocabulary:
+            vocabulary[name] = vocabulary.pop(token["content"])
+        token["content"], token["special"] = name, True
+    slices = LLTokenizer.json_slices()
+    return LLTokenizer(json.dumps(source), eos_token=list(eos) or None, slices=slices)
 
 
 def _bounded(text: str) -> str:

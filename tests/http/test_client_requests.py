@@ -332,12 +332,15 @@ def test_a_choice_of_nothing_is_refused_at_both_levels(serve: Serve, choice: obj
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_json_object_is_the_same_on_every_route(serve: Serve, level: str) -> None:
-    """Taken, without effect so far, and named."""
+    """Taken; at the reference level without effect, and named."""
     server = serve(api_level=level)
     form = {"type": "json_object"}
-    assert post(server, CHAT, response_format=form).headers["X-Maple-Ignored"] == "response_format"
+    extended = level == "extended"
+    ignored = post(server, CHAT, response_format=form).headers["X-Maple-Ignored"]
+    assert ignored == (None if extended else "response_format")
     answer = post(server, RESPONSES, text={"format": form})
-    assert (answer.headers["X-Maple-Ignored"], answer.json["text"]) == ("text.format", {"format": form})
+    assert answer.headers["X-Maple-Ignored"] == (None if extended else "text.format")
+    assert answer.json["text"] == {"format": form}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -347,7 +350,6 @@ def test_json_object_is_the_same_on_every_route(serve: Serve, level: str) -> Non
         ({"logprobs": True, "top_logprobs": 5}, "top_logprobs", "log probabilities are not given"),
         ({"logprobs": True}, "logprobs", "log probabilities are not given"),
         ({"n": 2}, "n", "n must be 1"),
-        ({"response_format": {"type": "json_schema"}}, "response_format", "must be one of"),
     ],
 )
 def test_what_nobody_serves_yet_is_named(
@@ -447,3 +449,19 @@ def test_no_answer_holds_a_field_that_is_not_described(serve: Serve, path: str) 
     content = document["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]
     schema = {**closed(content["schema"]), "components": closed(document["components"])}
     jsonschema.Draft202012Validator(schema).validate(post(server, path, tools=[NESTED]).json)
+
+
+def test_schemas_are_served_at_the_extended_level(serve: Serve) -> None:
+    """At the reference level the refusal says so; what cannot be enforced is blamed on the schema."""
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    flat = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
+    for path, fields, param in (
+        (CHAT, {"response_format": schema}, "response_format"),
+        (RESPONSES, {"text": {"format": flat}}, "text.format.type"),
+    ):
+        error = post(serve(), path, **fields).error
+        assert (error["param"], SETTING in error["message"]) == (param, True)
+        assert post(serve(api_level="extended"), path, **fields).status == 200
+    schema["json_schema"] = {"schema": {"not": {}}}
+    error = post(serve(api_level="extended"), CHAT, response_format=schema).error
+    assert (error["param"], "not" in error["message"]) == ("response_format.json_schema.schema", True)

@@ -58,7 +58,8 @@ def test_shapes_describe_themselves() -> None:
     chat, completion = properties(ChatRequest), properties(CompletionRequest)
     assert [option.get("type") for option in chat["stop"]["anyOf"][0]["anyOf"]] == ["string", "array"]
     assert chat["tool_choice"]["anyOf"][0]["anyOf"][0] == {"enum": ["none", "auto", "required"]}
-    assert chat["response_format"]["anyOf"][0]["properties"]["type"] == {"enum": ["text", "json_object"]}
+    kinds = chat["response_format"]["anyOf"][0]["properties"]["type"]
+    assert kinds == {"enum": ["text", "json_object", "json_schema"]}
     assert chat["chat_template_kwargs"]["anyOf"][0]["properties"] == {"enable_thinking": {"type": "boolean"}}
     assert [option.get("type") for option in completion["prompt"]["anyOf"]] == ["string", "array", "array"]
 

@@ -302,6 +302,9 @@ def test_fields_reach_the_ask() -> None:
     )
     assert attrs_without(found, "prompt", "echo", "items", "call_forms", "references", "must_keep") == {
         "keep": False,
+        "form": None,
+        "progress": False,
+        "timings": False,
         "follows": None,
         "model": "m",
         "sampling": SamplingWish(temperature=0.0, top_p=0.5, top_k=0, repetition_penalty=1.5, seed=7),
