@@ -1,4 +1,4 @@
-"""Products by lookup (AVX-512 VBMI, AVX2) are those of the dot products, bit for bit."""
+"""Products by lookup (AVX-512 VBMI, AVX-VNNI, AVX2) are those of the dot products, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from maple.native.model import NativeModel
 from maple.native.packing import Kind
 from maple.native.weights import NativeSource, NativeWeights, load_weights
 
-DOTS = {"avx512vbmi": "avx512", "avx2": "scalar"}  # by the path that looks up
+DOTS = {"avx512vbmi": "avx512", "avxvnni": "scalar", "avx2": "scalar"}  # by the path that looks up
 LARGEST = 10879  # integer of two limbs: kTwoLimbSteps
 
 INFO = available()

@@ -1,4 +1,5 @@
 #define MAPLE_AVX_VNNI 1
+#define MAPLE_LOOKUP
 #include "../kernel_table.h"
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -98,12 +98,14 @@ static inline I i_dot(I acc, I codes, I x) {
 }
 static inline I i_dot8(I acc, I codes, I x) { return i_dot(acc, codes, x); }
 static inline N n_dot(N sum, I codes, I x) { return i_dot(sum, codes, x); }
+static inline I n_whole(N sum) { return sum; }
 template <int L>
 static inline I n_fold(I wide, const N (&sum)[L]) {
   return L == 2 ? i_add(i_add(wide, i_sll<7>(sum[0])), sum[L - 1]) : i_add(wide, sum[0]);
 }
 #else
-static inline I i_widen(I acc, I pairs) { return i_add(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))); }
+static inline I n_whole(N sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+static inline I i_widen(I acc, I pairs) { return i_add(acc, n_whole(pairs)); }
 static inline I i_dot8(I acc, I codes, I x) {
   I w = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
   return i_widen(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
