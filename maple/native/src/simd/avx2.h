@@ -3,7 +3,7 @@
 typedef __m256 F;
 typedef __m256i I;
 constexpr int W = 8;
-constexpr int kTileTokens = 4;
+constexpr int kTileTokens = 2;  // with more the sums leave no registers for a second vector
 constexpr int kPartSums = 8;
 template <int T>
 constexpr int tile_blocks() { return T == 1 ? 2 : 1; }
