@@ -101,6 +101,7 @@ def model_loader(settings: Settings, gauge: LoadingGauge | None = None) -> Loade
     report = (gauge or LoadingGauge()).report
 
     def torch() -> Loader:
+        _tell_what_torch_ignores(settings)
         return torch_loader(
             lambda: load_options(settings),
             threads=settings.torch_threads,
@@ -117,6 +118,17 @@ def model_loader(settings: Settings, gauge: LoadingGauge | None = None) -> Loade
         )
 
     return choose_loader(settings, native=native, torch=torch)
+
+
+def _tell_what_torch_ignores(settings: Settings) -> None:
+    """Keys and values there have the model's type, activations are fp32: whoever asked for others is told."""
+    ignored = [
+        f"MAPLE_{name.upper()}"
+        for name in ("kv_dtype", "activations")
+        if getattr(settings, name) != getattr(Settings(), name)
+    ]
+    if ignored:
+        log.warning("settings.only_for_the_kernels", variables=ignored)
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from maple import choose_engine as module
-from maple.choose_engine import choose, choose_loader
+from maple.choose_engine import choose, choose_loader, model_loader
 from maple.native.library import KernelInfo, Unavailable
 from maple.settings import Settings
 
@@ -88,3 +88,18 @@ def test_choosing_imports_no_torch() -> None:
     code = "import sys, maple.choose_engine, maple.native.loader; sys.exit('torch' in sys.modules)"
     root = pathlib.Path(__file__).parents[1]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (Settings(dtype="float32", kv_dtype="int8"), [["MAPLE_KV_DTYPE"]]),
+        (Settings(dtype="float32", activations="fp32"), [["MAPLE_ACTIVATIONS"]]),
+        (Settings(dtype="float32"), []),
+    ],
+)
+def test_what_torch_does_not_do_is_said(settings: Settings, told: list[list[str]]) -> None:
+    """Settings of the kernels alone are named where torch serves."""
+    with structlog.testing.capture_logs() as lines:
+        model_loader(settings)
+    assert [line["variables"] for line in lines] == told

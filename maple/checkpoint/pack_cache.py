@@ -1,7 +1,8 @@
 """Folders of packed weights that are seen whole or not at all, and the key that names a checkpoint's.
 
 An entry is written in a folder of another name, synced, and renamed. The system frees the lock of a writer
-that dies, and the next one removes what it left. Bits that rot in place are not detected.
+that dies, and the next one removes what it left. Bits that rot in place are looked for once
+something failed.
 """
 
 from __future__ import annotations

@@ -41,12 +41,15 @@ def total_bytes() -> int:
     )
 
 
-def available_bytes() -> int:
-    """Memory that can be had without swapping; files that are only cached count as free."""
+def available_bytes(*, addresses: int = 1) -> int:
+    """Memory that can be had without swapping; files that are only cached count as free.
+
+    ``addresses``: bytes of address space that go with each, where the shell limits them.
+    """
     rooms = [_machine_room(), *(room for each in _groups() if (room := _room(*each)) is not None)]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        rooms.append(soft - _address_space())
+        rooms.append((soft - _address_space()) // addresses)
     return max(0, min(rooms))
 
 

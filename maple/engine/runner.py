@@ -152,6 +152,8 @@ class LoadedEngine:
     """Chooses the next ids of a step's rows."""
     slots: int = 1
     """How many sequences should run together, where nobody says otherwise."""
+    rotted: Callable[[], bool] = lambda: False
+    """Whether the weights' file has changed under the model, and was put away: loading makes it anew. Reads it all."""
 
 
 class Loader(Protocol):

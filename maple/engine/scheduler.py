@@ -103,6 +103,11 @@ class Scheduler(Generic[Key]):
         self._sweep()
         return self.report()
 
+    def end_all(self) -> None:
+        """Nothing that was computed is to be trusted: every sequence fails."""
+        for sequence in list(self._sequences.values()):
+            self._end(sequence, error=GenerationFailed())
+
     def report(self) -> StepReport[Key]:
         """What has happened since the last report, and how things are."""
         report, self._next = self._next, StepReport()

@@ -16,16 +16,17 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 import attrs
 import structlog
 
-from maple.engine.api import ModelFailed, ShuttingDown
+from maple.engine.api import GenerationFailed, ModelFailed, ShuttingDown
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.scheduler import Scheduler
 from maple.engine.session_files import model_identity
 from maple.engine.step_clock import StepClock
+from maple.engine.suspicion import Suspicion
 from maple.engine.ticket import JobTicket
 
-__all__ = ["Ended", "EngineThread", "Failed", "Loaded", "ThreadEvent"]
+__all__ = ["Ended", "EngineThread", "Failed", "Loaded", "Reloading", "ThreadEvent"]
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +57,12 @@ class Ended:
     """The thread is over. The last event."""
 
 
-ThreadEvent = Loaded | Failed | StepReport[JobTicket] | Ended
+@attrs.frozen
+class Reloading:
+    """The weights were found rotten, and are loaded again."""
+
+
+ThreadEvent = Loaded | Reloading | Failed | StepReport[JobTicket] | Ended
 """What the event loop hears of; after a broken step's report the thread does no other."""
 
 
@@ -135,14 +141,18 @@ class EngineThread:
 
     def _main(self) -> None:
         try:
-            loaded = self._load()
-            if loaded is not None:
-                self._serve(Scheduler(loaded, self._prefill))
+            while self._load_and_serve():
+                self._post(self._tell, Reloading())
         except Exception:
             log.exception("engine.thread_failed")
             self._post(self._tell, Failed(_THREAD_BROKE))
         finally:
             self._post(self._tell, Ended())
+
+    def _load_and_serve(self) -> bool:
+        """Whether to do it again; by then the earlier weights are let go of."""
+        loaded = self._load()
+        return loaded is not None and self._serve(loaded)
 
     def _load(self) -> LoadedEngine | None:
         try:
@@ -160,14 +170,21 @@ class EngineThread:
             return loaded
         return None
 
-    def _serve(self, scheduler: Scheduler[JobTicket]) -> None:
+    def _serve(self, loaded: LoadedEngine) -> bool:
+        """Step until closed or broken, or until the weights are found rotten: whether to load them again."""
+        scheduler: Scheduler[JobTicket] = Scheduler(loaded, self._prefill)
+        suspicion = Suspicion(loaded.rotted, tell=lambda: self._inbox.put(None))
         working = True
-        while working and not self._closing.is_set():
+        while working and not self._closing.is_set() and not suspicion.confirmed:
             self._receive(scheduler)
             if not scheduler.idle:
-                working = self._step(scheduler)
+                working = self._step(scheduler, suspicion)
+        if suspicion.confirmed:
+            scheduler.end_all()
+            self._post(self._tell, scheduler.report())
+        return suspicion.confirmed and not self._closing.is_set()
 
-    def _step(self, scheduler: Scheduler[JobTicket]) -> bool:
+    def _step(self, scheduler: Scheduler[JobTicket], suspicion: Suspicion) -> bool:
         """Run a step and report it, keeping nothing of it; whether there should be another.
 
         Who begins to run, or has to wait, is told before the step, which may take seconds.
@@ -176,6 +193,8 @@ class EngineThread:
             self._post(self._tell, opened)
         with self.steps.step():
             report = scheduler.step()
+        if any(isinstance(each.error, GenerationFailed) for each in report.deliveries):
+            suspicion.arise()
         self._post(self._tell, report)
         return not report.broken
 

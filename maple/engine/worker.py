@@ -26,7 +26,7 @@ from maple.engine.runner import Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
 from maple.engine.session_files import SessionFiles
 from maple.engine.step_clock import StepClock
-from maple.engine.thread import Ended, EngineThread, Failed, Loaded, ThreadEvent
+from maple.engine.thread import Ended, EngineThread, Failed, Loaded, Reloading, ThreadEvent
 from maple.engine.ticket import JobTicket
 
 __all__ = ["ThreadedEngine"]
@@ -193,6 +193,9 @@ class ThreadedEngine:
                 self._sessions.serve(event.identity, event.engine.runner.kv_format)
                 self._status = "ok"
                 self._load_ended.set()
+            case Reloading():
+                self._status = "loading"
+                self._load_ended.clear()
             case Failed():
                 self._fail(event.reason)
             case Ended():

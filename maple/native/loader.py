@@ -31,6 +31,9 @@ PREFILL = PrefillLimits(chunk=64, budget=512)
 _MOST_BLOCKS = 1 << 24
 """More than any context needs: blocks of layers that there are none of are free."""
 
+_POOLS = 2
+"""Of full and of sliding blocks: each has addresses for the whole budget, since memory moves between them."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -118,7 +121,7 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
         context=longest,
     )
     slots = kernels.slots or _fitting(runner, min(longest, USEFUL_CONTEXT), most_slots(kernels.threads))
-    return attrs.evolve(engine, choose=NativeSampling(model), slots=slots)
+    return attrs.evolve(engine, choose=NativeSampling(model), slots=slots, rotted=loaded.rotted)
 
 
 def _fitting(runner: NativeRunner, context: int, most: int) -> int:
@@ -130,7 +133,9 @@ def _runner(loaded: NativeWeights, kernels: KernelOptions) -> tuple[NativeRunner
     """The runner with its KV blocks, and the longest sequence that fits; ModelFailed where no window does."""
     trained = loaded.config.max_position_embeddings
     budget = kv_budget(
-        kernels.kv_cache_mb, available_bytes(), mapped=loaded.layout.nbytes if loaded.packed else 0
+        kernels.kv_cache_mb,
+        available_bytes(addresses=_POOLS),
+        mapped=loaded.layout.nbytes if loaded.packed else 0,
     )
     with _model(loaded, kernels, (0, 0)) as probe:
         bytes_each = (probe.kv_block_bytes(sliding=False), probe.kv_block_bytes(sliding=True))

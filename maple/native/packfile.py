@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
 
 import attrs
 import numpy as np
+import structlog
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.fields import PlainConfig
@@ -20,7 +22,9 @@ from maple.native.layout import Layout
 from maple.native.model import ModelWeights
 from maple.native.pages import forget, in_huge_pages
 
-__all__ = ["PACK_MANIFEST", "Pack", "is_pack", "pack_key", "write_pack"]
+__all__ = ["PACK_MANIFEST", "Pack", "is_pack", "is_rotted", "pack_key", "put_away", "write_pack"]
+
+log = structlog.get_logger(__name__)
 
 _PAGE = 4096
 
@@ -43,13 +47,17 @@ def write_pack(
     `parts` come in the layout's order and are written as they come; `source` says in the manifest what the
     pack was made from. Raises OSError.
     """
-    path = folder / SINGLE
+    path, digest = folder / SINGLE, hashlib.sha256()
     with path.open("wb") as file:
-        file.write(_header(layout))
+        header = _header(layout)
+        digest.update(header)
+        file.write(header)
         for (name, array), part in zip(parts, layout.parts.values(), strict=True):
             if name != part.name or array.nbytes != part.nbytes:
                 raise ValueError(f"part {name} of {array.nbytes} bytes is not {part.name} of {part.nbytes}")
-            file.write(np.ascontiguousarray(array).data)
+            data = np.ascontiguousarray(array).data
+            digest.update(data)
+            file.write(data)
     sync(path)
     forget(path)
     shard = read_shard(path)
@@ -58,11 +66,32 @@ def write_pack(
         "layout": fingerprint(),
         "forms": layout.forms.names(),
         "files": {SINGLE: {"size": shard.size, "header_sha256": shard.header_sha256}},
+        "sha256": digest.hexdigest(),
         **source,
     }
     (folder / PACK_MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     sync(folder / PACK_MANIFEST)
     sync(folder)
+
+
+def is_rotted(folder: pathlib.Path) -> bool:
+    """Whether the file's bytes are no longer those that were packed; reads them all. Raises OSError.
+
+    A pack from before their sum was noted counts as sound.
+    """
+    try:
+        packed = read_json(folder / PACK_MANIFEST).get("sha256")
+    except LoadError:
+        return True
+    with (folder / SINGLE).open("rb") as file:
+        return packed not in (None, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def put_away(folder: pathlib.Path) -> bool:
+    """Make the next load find no pack here; True, since it makes one anew then."""
+    log.error("pack.rotted", pack=folder.name, advice="it is made anew; look after the disk")
+    (folder / PACK_MANIFEST).unlink(missing_ok=True)
+    return True
 
 
 def _header(layout: Layout) -> bytes:
@@ -85,6 +114,7 @@ def _header(layout: Layout) -> bytes:
 class Pack:
     """A pack, mapped: its layout and the bytes of its parts."""
 
+    folder: pathlib.Path
     layout: Layout
     arrays: Mapping[str, Array]
 
@@ -104,7 +134,7 @@ class Pack:
         mapped = MappedShards([shard])
         arrays = {name: mapped.view(shard.tensors[name]) for name in layout.parts}
         in_huge_pages(arrays["head"])
-        return cls(layout=layout, arrays=arrays)
+        return cls(folder=folder, layout=layout, arrays=arrays)
 
     def bind(self) -> ModelWeights:
         """The kernels' weights; they keep the mapping alive."""

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable
 
 import attrs
+import structlog
 
 from maple.checkpoint.describe import read_config
 from maple.checkpoint.errors import LoadCancelled, LoadError
@@ -20,11 +21,13 @@ from maple.native.forms import Forms
 from maple.native.layout import Layout
 from maple.native.library import KernelError
 from maple.native.model import ModelShape, ModelWeights
-from maple.native.packfile import PACK_MANIFEST, Pack, is_pack, pack_key, write_pack
+from maple.native.packfile import PACK_MANIFEST, Pack, is_pack, is_rotted, pack_key, put_away, write_pack
 from maple.native.pages import touch
 from maple.native.parts import NotForKernels, packed_parts, require_narrow_scales
 
 __all__ = ["NativeSource", "NativeWeights", "NotForKernels", "kernel_layout", "load_weights"]
+
+log = structlog.get_logger(__name__)
 
 _WORTH_KEEPING = 64 << 20
 """Bytes from which a pack is stored: smaller models are packed in less time than a file takes."""
@@ -53,7 +56,10 @@ class NativeSource:
 
 @attrs.frozen(kw_only=True, eq=False)
 class NativeWeights:
-    """Weights in the kernels' layout. `folder` holds the tokenizer; `packed`: they were found packed."""
+    """Weights in the kernels' layout. `folder` holds the tokenizer; `packed`: they were found packed.
+
+    `rotted` reads a mapped pack: whether its bytes have changed, and it was put away since it can be made anew.
+    """
 
     folder: pathlib.Path
     config: PlainConfig
@@ -61,6 +67,7 @@ class NativeWeights:
     weights: ModelWeights
     layout: Layout
     packed: bool
+    rotted: Callable[[], bool] = lambda: False
 
 
 def load_weights(
@@ -78,14 +85,16 @@ def load_weights(
     folder = locate(options.source, options.revision, cancelled, report)
     if is_pack(folder):
         config = read_config(folder)
-        return _mapped(folder, config, Pack.open(folder, config), options, cancelled, report)
+        mapped = _mapped(folder, config, Pack.open(folder, config), options, cancelled, report)
+        return attrs.evolve(mapped, rotted=lambda: is_rotted(folder) and _told_of(folder))
     checkpoint = Checkpoint.open(folder)
     layout = kernel_layout(checkpoint, options.head_dtype)
     tracker = LoadTracker(checkpoint.parts(), told(progress, "packing", report), cancelled)
     if options.cache_dir is not None and layout.nbytes >= options.keep_from:
         kept = _kept(checkpoint, layout, tracker, options.cache_dir, options.threads)
         if kept is not None:
-            return _mapped(folder, checkpoint.config, kept, options, cancelled, report)
+            mapped = _mapped(folder, checkpoint.config, kept, options, cancelled, report)
+            return attrs.evolve(mapped, rotted=lambda: is_rotted(kept.folder) and put_away(kept.folder))
     arrays = dict(packed_parts(checkpoint, layout, tracker, threads=options.threads))
     weights = layout.bind(arrays)
     return NativeWeights(
@@ -128,6 +137,12 @@ def _kept(
     if (found := cache.find(key, read)) is not None:
         return found
     return cache.find(key, read) if cache.store(key, folder, layout.nbytes, write) else None
+
+
+def _told_of(folder: pathlib.Path) -> bool:
+    """A pack that somebody made is not ours to make anew: never."""
+    log.error("pack.rotted", pack=folder.name, advice="pack its checkpoint again")
+    return False
 
 
 def _mapped(

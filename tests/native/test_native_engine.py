@@ -18,13 +18,15 @@ import pytest
 import safetensors.numpy
 import tokenizers
 from maple_testing.engine import collect, greedy_job, never
+from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import Finish, PromptTooLong, Sampling
+from maple.engine.api import Finish, GenerationFailed, PromptTooLong, Sampling
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, SequenceSlice
 from maple.engine.worker import ThreadedEngine
 from maple.native.library import Unavailable, available
 from maple.native.loader import KernelOptions, native_loader
+from maple.native.packfile import is_rotted
 from maple.native.runner import NativeRunner
 from maple.native.weights import NativeSource
 
@@ -293,3 +295,34 @@ sys.exit(str(heavy) if heavy else 0)
     root = pathlib.Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_a_pack_that_rots_is_made_anew_while_the_server_runs(
+    golden_folder: pathlib.Path, prompts: Any, tmp_path: pathlib.Path
+) -> None:
+    """A failed answer has the pack's sum compared; what runs meanwhile fails, and what comes then is as before."""
+    source = NativeSource(
+        source=str(golden_folder / "bf16-stacked"), threads=1, cache_dir=tmp_path, keep_from=0
+    )
+    engine = ThreadedEngine(
+        native_loader(source, KernelOptions(threads=1, kv_cache_mb=8)), limits=QueueLimits()
+    )
+    engine.start()
+    await engine.loaded()
+    ids = prompts["prompts"][2]
+    sound, _ = await collect(engine.submit(job(ids)))
+    (pack,) = (tmp_path / "native").glob("*/model.safetensors")
+    with pack.open("r+b") as file:  # no number any more, in every scale and row behind the header
+        start = 8 + int.from_bytes(file.read(8), "little")
+        file.seek(start)
+        file.write(b"\xff" * (pack.stat().st_size - start))
+    with pytest.raises(GenerationFailed):
+        await collect(engine.submit(job(ids)))
+    async with asyncio.timeout(HANG_GUARD):
+        while engine.status == "ok":  # noqa: ASYNC110 -- nothing tells of it but the log
+            await asyncio.sleep(0.001)
+    await engine.loaded()
+    assert (await collect(engine.submit(job(ids))))[0] == sound
+    (anew,) = (tmp_path / "native").glob("*/model.safetensors")
+    assert not is_rotted(anew.parent)
+    await engine.close()

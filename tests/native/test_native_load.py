@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -214,3 +216,28 @@ def test_an_int8_head_is_half_a_bf16_one(golden_folder: pathlib.Path) -> None:
     assert heads["bf16-stacked", "int8"].data.nbytes < 0.6 * heads["bf16-stacked", "auto"].data.nbytes
     assert heads["mlx-2bit", "int8"].kind.name == heads["mlx-2bit", "auto"].kind.name == "AFFINE4"
     np.testing.assert_array_equal(heads["mlx-2bit", "int8"].data, heads["mlx-2bit", "auto"].data)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "told"), [(None, "loaded"), (100_000, "MAPLE_KV_CACHE_MB=100000 is more")]
+)
+def test_a_limit_of_address_space_is_kept_or_told(megabytes: int | None, told: str) -> None:
+    """`ulimit -v`: both pools of KV blocks are reserved in full, and together stay within it."""
+    program = (
+        "import resource, sys\n"
+        "from maple.choose_engine import DEMO_FOLDER\n"
+        "from maple.engine import memory\n"
+        "from maple.engine.api import ModelFailed\n"
+        "from maple.native.loader import KernelOptions, native_loader\n"
+        "from maple.native.weights import NativeSource\n"
+        "most = memory._address_space() + (1 << 30)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))\n"
+        f"kernels = KernelOptions(threads=1, kv_cache_mb={megabytes})\n"
+        "try:\n"
+        "    native_loader(NativeSource(source=str(DEMO_FOLDER)), kernels)(lambda: False)\n"
+        "except ModelFailed as failed:\n"
+        "    sys.exit(print(failed.reason))\n"
+        "print('loaded')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told in done.stdout

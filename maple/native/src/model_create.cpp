@@ -177,7 +177,7 @@ bool Model::allocate(char* error) {
   segments_left_.reset(new std::atomic<int>[cut]);
   arena_ = map_pages(used);
   if (!arena_ || !parts_ || !full_pool_ || !sliding_pool_) {
-    fail(error, "out of memory: %zu bytes of KV cache and %zu of scratch", full_block_bytes_ * config_.kv_blocks +
+    fail(error, "out of memory: %zu bytes of KV cache (lower MAPLE_KV_CACHE_MB) and %zu of scratch", full_block_bytes_ * config_.kv_blocks +
          sliding_block_bytes_ * config_.sliding_kv_blocks, used);
     return false;
   }
