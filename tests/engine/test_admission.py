@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import pathlib
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -200,3 +201,22 @@ async def test_hung_files_hold_up_neither_others_nor_the_end() -> None:
     results = await asyncio.gather(*stuck, return_exceptions=True)
     assert [type(result) for result in results] == [ShuttingDown] * 2
     release.set()
+
+
+async def test_who_waits_costs_a_step_nothing() -> None:
+    """A job that ends and one that comes are the same work with twice as many waiting: they are not walked."""
+
+    def work(waiting: int) -> int:
+        started: list[JobTicket] = []
+        admission = Admission(QueueLimits(slots=1, depth=1000), start=started.append)
+        for number in range(waiting):
+            admission.submit(job(str(number), owner=f"key {number % 10}"))
+        calls: list[str] = []
+        sys.setprofile(lambda _frame, event, _: calls.append(event))
+        admission.release(started[0])
+        admission.submit(job("another"))
+        sys.setprofile(None)
+        admission.close()
+        return len(calls)
+
+    assert work(400) == work(200)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import sys
+import types
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -298,3 +302,46 @@ def test_a_new_conversation_finds_its_first_turn_among_many_that_last() -> None:
     talk = list(range(2 * BLOCK))
     finish(store, talk)
     assert finish(store, [*talk, 1]) == len(talk)
+
+
+def bytecodes(work: Callable[[], object]) -> int:
+    """How many instructions of Python some work takes: the same on every machine."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: types.FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("session", ["", "s"], ids=["prefixes", "sessions"])
+@pytest.mark.parametrize("beginning", [0, 2 * BLOCK], ids=["of their own", "that share a beginning"])
+def test_what_is_idle_costs_a_step_nothing(session: str, beginning: int) -> None:
+    """With twice as much kept, a sequence that evicts some of it takes the same work, to a tenth."""
+
+    def work(kept: int) -> int:
+        store = Store(blocks=4 * kept, prefix_blocks=3 * kept)
+        for number in range(kept):
+            own = [number + 1000] * (3 * BLOCK - beginning)
+            finish(store, [7] * beginning + own, f"{session}{number}" if session else "")
+
+        def step() -> None:
+            table = store.cache.open("", [5] * 3 * BLOCK, 3 * BLOCK)
+            assert isinstance(table, BlockTable)
+            for _ in range(3):
+                assert store.cache.reserve(table, table.length + BLOCK)
+                store.cache.advance(table, [5] * BLOCK)
+            store.cache.close(table, keep=True, session=("", "new"))
+            assert store.cache.sessions >= bool(session)
+
+        return bytecodes(step)
+
+    assert work(80) <= work(40) * 1.1

@@ -5,6 +5,7 @@ Nodes are whole blocks. What a sequence had beyond its last whole block is kept 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
@@ -21,6 +22,8 @@ __all__ = [
 ]
 
 BLOCK = 64
+_NEAR = 16
+"""Neighbours on each side that may lend a block its beginning: the nearest may have given up their sliding block."""
 
 SessionKey = tuple[str, str]
 """Owner and session id."""
@@ -66,6 +69,7 @@ class PrefixNode:
     ends: int = 0
     children: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
     tails: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
+    _order: list[tuple[int, ...]] = attrs.Factory(list)  # of children and tails: their keys, ascending
 
     @property
     def is_tail(self) -> bool:
@@ -74,7 +78,16 @@ class PrefixNode:
 
     def add(self, node: PrefixNode) -> None:
         """Make ``node`` a child or a tail, by its number of ids."""
-        (self.tails if node.is_tail else self.children)[node.ids] = node
+        siblings = self.tails if node.is_tail else self.children
+        if node.ids not in siblings:
+            bisect.insort(self._order, node.ids)
+        siblings[node.ids] = node
+
+    def near(self, ids: tuple[int, ...]) -> Iterator[PrefixNode]:
+        """Of the children and tails those that share most with ``ids``: a few, however many there are."""
+        middle = bisect.bisect_left(self._order, ids)
+        for key in self._order[max(0, middle - _NEAR) : middle + _NEAR]:
+            yield self.tails[key] if len(key) < BLOCK else self.children[key]
 
     def unlink(self) -> list[PrefixNode]:
         """Take this node and all below it out of the tree: all of them, each before its children."""
@@ -82,10 +95,11 @@ class PrefixNode:
             siblings = self.parent.tails if self.is_tail else self.parent.children
             if siblings.get(self.ids) is self:
                 del siblings[self.ids]
+                del self.parent._order[bisect.bisect_left(self.parent._order, self.ids)]
         taken = [self]
         for node in taken:  # grows as it goes: a path may be longer than Python's stack
             taken.extend((*node.children.values(), *node.tails.values()))
-            node.children, node.tails, node.linked = {}, {}, False
+            node.children, node.tails, node._order, node.linked = {}, {}, [], False
         return taken
 
     def path(self, ids: Sequence[int], limit: int) -> list[PrefixNode]:

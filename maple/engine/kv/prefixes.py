@@ -48,11 +48,13 @@ class Prefixes:
         """What there is of the first ``limit`` ids."""
         path = root.path(ids, limit)
         rest = ids[len(path) * BLOCK : min(limit, (len(path) + 1) * BLOCK)]
-        return best_match(path, tuple(rest), self._partials(root, path), self._window)
+        return best_match(path, tuple(rest), self._partials(root, path, tuple(rest)), self._window)
 
-    def _partials(self, root: PrefixNode, path: Sequence[PrefixNode]) -> Iterator[Partial]:
+    def _partials(
+        self, root: PrefixNode, path: Sequence[PrefixNode], rest: tuple[int, ...]
+    ) -> Iterator[Partial]:
         node, depth = path[-1] if path else root, len(path)
-        for one in (*node.children.values(), *node.tails.values()):
+        for one in node.near(rest):
             yield Partial(one.ids, one.full, one.sliding)
         for table in self.open:
             if table.parent is node and len(table.nodes) == depth and table.length > depth * BLOCK:
