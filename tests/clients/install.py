@@ -15,6 +15,10 @@ PYTHON = {
     "llama-index": ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1"),
     "instructor": ("instructor==1.17.0",),
     "dspy": ("dspy==3.4.1",),
+    "smolagents": ("smolagents[openai]==1.26.0",),
+    "aider": ("aider-chat==0.86.2",),
+    "llm": ("llm==0.36",),
+    "lm-eval": ("lm_eval[api]==0.4.13",),
 }
 """Each in a folder or environment of its own: they do not agree about what they stand on."""
 

@@ -140,8 +140,60 @@ def test_the_ai_sdk_runs_three_steps(
     check_recorded(f"ai-sdk-{provider}-{mode}", recorder)
 
 
+def looked(*places: str) -> list[dict[str, Any]]:
+    """A script for an agent that hands tool results over in a user's words: a call of each place, then the answer."""
+    calls = [{"name": "look", "arguments": {"place": place}} for place in places]
+    calls.append({"name": "final_answer", "arguments": {"answer": "All done."}})
+    seen = [{}, *({"match": f"{place} looks fine"} for place in places)]
+    lines = [
+        {"on": "any", **match, "pieces": ["Hm.", "</think>", f"<tool_call>{json.dumps(call)}</tool_call>"]}
+        for match, call in zip(seen, calls, strict=True)
+    ]
+    return lines[::-1]
+
+
+COMMAND_LINES = {
+    "aider": ("aider.sh", {"work/hello.py": "pass\n"}, 'All done.\n\nhello.py\n```\nprint("hello")\n```\n'),
+    "llm": ("llm.sh", {"llm/extra-openai-models.yaml": "extra-openai-models.yaml"}, "All done."),
+    "lm-eval": (
+        "lm_eval.sh",
+        {
+            "work/places.yaml": "places.yaml",
+            "work/places.jsonl": '{"question": "Which place looks fine?", "answer": "All done."}\n',
+        },
+        "All done.",
+    ),
+}
+"""Client → its sample, the files beside it (samples, or their text), and the answer."""
+
+
+@pytest.mark.parametrize("name", COMMAND_LINES)
+def test_a_command_line_client_runs(
+    start_script: StartScript,
+    run_client: RunClient,
+    clients: pathlib.Path,
+    tmp_path: pathlib.Path,
+    name: str,
+) -> None:
+    """Aider edits a file, llm prints the answer, lm-eval scores it."""
+    sample, beside, answer = COMMAND_LINES[name]
+    recorder = start_script([{"on": "any", "pieces": ["Hm.", "</think>", answer]}])
+    files = {place: at(recorder, text) if text in SAMPLES else text for place, text in beside.items()}
+    printed = run_client(
+        *("bash", "-e", "-c", at(recorder, sample)),
+        files=files,
+        PATH=f"{clients / 'python' / name / 'bin'}:{os.environ['PATH']}",
+        LLM_USER_PATH=str(tmp_path / "home" / "llm"),
+        HF_HUB_OFFLINE="1",
+    )
+    if name == "aider":
+        assert (tmp_path / "home" / "work" / "hello.py").read_text("utf-8") == 'print("hello")\n'
+    assert ("|exact_match|↑  |    1|" if name == "lm-eval" else "All done.") in printed
+    check_recorded(name, recorder)
+
+
 def test_python_clients_run(start_script: StartScript, run_client: RunClient, clients: pathlib.Path) -> None:
-    """pydantic-ai's and LlamaIndex's agents call a tool twice; instructor and DSPy get what they parse."""
+    """pydantic-ai's, LlamaIndex's and smolagents' agents call a tool twice; instructor and DSPy get what they parse."""
     call = json.dumps({"name": "Place", "arguments": {"place": "All done."}})
     field = "[[ ## answer ## ]]\nAll done.\n\n[[ ## completed ## ]]"
     scripts = {
@@ -149,10 +201,13 @@ def test_python_clients_run(start_script: StartScript, run_client: RunClient, cl
         "llama-index": loop("look", {"place": "one"}, {"place": "two"}),
         "instructor": [{"on": "any", "pieces": [f"</think><tool_call>{call}</tool_call>"]}],
         "dspy": [{"on": "any", "pieces": [f"</think>{field}"]}],
+        "smolagents": looked("one", "two"),
     }
     for name, script in scripts.items():
         recorder = start_script(script)
         python = clients / "python" / name / "bin" / "python"
         sample = at(recorder, f"{name.replace('-', '_')}_sample.py")
-        assert "All done." in run_client(str(python), "-c", sample, LITELLM_LOCAL_MODEL_COST_MAP="True")
+        files = {"work/sample.py": sample}
+        printed = run_client(str(python), "sample.py", files=files, LITELLM_LOCAL_MODEL_COST_MAP="True")
+        assert "All done." in printed
         check_recorded(name, recorder)
