@@ -15,10 +15,10 @@ import attrs
 import structlog
 from maple_plugins.compose import Chain
 from maple_plugins.events import ContentDelta, ParserEvent, ToolCall
-from maple_plugins.parser import ParserContext, ReasoningParser, TellsCloser, ToolParser
+from maple_plugins.parser import ParserContext, ReasoningParser, TellsCallForm, TellsCloser, ToolParser
 from maple_plugins.parsers.none import NoTools
 from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
-from maple_protocols.ask import Ask, Conversation, SamplingWish
+from maple_protocols.ask import AnswerForm, Ask, Conversation, SamplingWish
 from maple_protocols.openai.tokens import TokenFacts
 from maple_protocols.timings import Progress
 
@@ -34,7 +34,7 @@ from maple.engine.api import (
     Ticket,
 )
 from maple.prompt.encode import EncodedPrompt, Prepare, PromptPool
-from maple.prompt.grammar import GrammarRefused
+from maple.prompt.grammar import Calls, GrammarRefused
 from maple.turn_times import spent
 
 log = structlog.get_logger(__name__)
@@ -86,15 +86,24 @@ class ParserPair:
             return None
         return self.reasoning.closer() if self.reasoning.prompt_ends_inside(prompt) else None
 
+    def held_to(self, ask: Ask) -> AnswerForm | Calls | None:
+        """What the answer has to be: calls where they are forced, else its form. Raises GrammarRefused."""
+        if ask.forced_calls is None or not isinstance(ask.prompt, Conversation):
+            return ask.form
+        if not issubclass(self.tools, TellsCallForm):
+            reason = f"the tool parser {self.tools.__name__} does not tell how a call is written"
+            raise GrammarRefused(param="tool_choice", reason=reason)
+        return Calls(form=self.tools.call_form(), tools=ask.prompt.tool_specs, forced=ask.forced_calls)
+
     def answer_behind(self, ask: Ask, prompt: str) -> str | None:
         """What comes before the answer that a form is for; None where it begins at once. Raises GrammarRefused."""
-        if ask.form is None or not isinstance(ask.prompt, Conversation):
+        if not isinstance(ask.prompt, Conversation):
             return None
         if not self.reasoning.prompt_ends_inside(prompt):
             return None
         if not issubclass(self.reasoning, TellsCloser):
             reason = f"the reasoning parser {self.reasoning.__name__} does not tell how reasoning ends"
-            raise GrammarRefused(param=ask.form.param, reason=reason)
+            raise GrammarRefused(param=ask.form.param if ask.form else "tool_choice", reason=reason)
         return self.reasoning.closer()
 
 
@@ -151,9 +160,9 @@ class Turns:
             self.engine.count_cancelled()
             raise
         job = self._job(ask, prompt, served, owner=owner, request_id=request_id)
-        if ask.form is not None:
+        if (wanted := self._parsers.held_to(ask)) is not None:
             behind = self._parsers.answer_behind(ask, prompt.text)
-            grammar = await self.prompts.compile(ask.form, served.folder, served.eos_token_ids)
+            grammar = await self.prompts.compile(wanted, served.folder, served.eos_token_ids)
             job = attrs.evolve(job, grammar=grammar, grammar_behind=behind)
         chain = self._parsers.chain(ask, prompt.text)
         identity = Identity(

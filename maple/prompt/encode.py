@@ -20,7 +20,7 @@ from maple.engine.api import ConversationEnd, PromptTooLong
 from maple.engine.detokenize import TokenBytes
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
-from maple.prompt.grammar import CompiledGrammar, compile_form
+from maple.prompt.grammar import Calls, CompiledGrammar, compile_calls, compile_form
 from maple.prompt.json_spacing import SPACINGS, JsonSpacing
 from maple.prompt.template import ChatTemplate, TemplateFailed, TemplateRefused
 from maple.prompt.token_bound import SHRINKAGE, TokenBound
@@ -240,9 +240,13 @@ class PromptPool:
             log.error("prompt.template_failed", reason=error.reason)  # noqa: TRY400 -- no text of the client's
             raise
 
-    async def compile(self, form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
-        """The grammar of a form, in the pool. Raises GrammarRefused."""
-        return await self._in_pool(functools.partial(compile_form, form, folder, eos))
+    async def compile(
+        self, wanted: AnswerForm | Calls, folder: pathlib.Path, eos: tuple[int, ...]
+    ) -> CompiledGrammar:
+        """The grammar of a form or of forced calls, in the pool. Raises GrammarRefused."""
+        if isinstance(wanted, Calls):
+            return await self._in_pool(functools.partial(compile_calls, wanted, folder, eos))
+        return await self._in_pool(functools.partial(compile_form, wanted, folder, eos))
 
     async def _in_pool(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
-from maple_protocols.ask import AnswerForm
+from maple_plugins.parser import CallForm, ToolSpec
+from maple_protocols.ask import AnswerForm, ForcedCalls
 
 from maple.engine.constraint import Mask
 from maple.errors import MapleError
@@ -28,6 +30,7 @@ MOST_SOURCE = 1 << 18
 
 _KEPT = 64
 _REASON_LENGTH = 300
+_JSON_OPTIONS: Any = {"whitespace_pattern": WHITESPACE, "coerce_one_of": True}
 _OBJECT: Mapping[str, object] = {"type": "object"}
 
 
@@ -75,6 +78,25 @@ class LlMatcher:
         return bool(self._matcher.is_stopped() or self._matcher.consume_token(token_id))
 
 
+@attrs.frozen(kw_only=True)
+class Calls:
+    """Calls of these tools in a parser's form; see `ForcedCalls`."""
+
+    form: CallForm
+    tools: tuple[ToolSpec, ...]
+    forced: ForcedCalls
+
+
+def compile_calls(calls: Calls, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
+    """The grammar of forced calls. Raises GrammarRefused, blamed on the tools."""
+    try:
+        text = _bounded(_lark(_calls_text(calls, _tags(folder))))
+        _compiled(folder, eos, text)
+    except (ValueError, RecursionError) as error:
+        raise GrammarRefused(param="tools", reason=_one_line(error)) from None
+    return CompiledGrammar(folder, eos, text)
+
+
 def compile_form(form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
     """The grammar of a form. Blocks for as long as the compiler takes, which its own limits bound.
 
@@ -84,8 +106,7 @@ def compile_form(form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -
         text = _bounded(_TEXTS[form.kind](form.value))
         _compiled(folder, eos, text)
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:_REASON_LENGTH] or "it is nested too deeply"
-        raise GrammarRefused(param=form.param, reason=reason) from None
+        raise GrammarRefused(param=form.param, reason=_one_line(error)) from None
     return CompiledGrammar(folder, eos, text)
 
 
@@ -118,6 +139,48 @@ def _tokenizer(folder: pathlib.Path, eos: tuple[int, ...]) -> Any:
     return LLTokenizer(json.dumps(source), eos_token=list(eos) or None, slices=slices)
 
 
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_REASON_LENGTH] or "it is nested too deeply"
+
+
+@functools.lru_cache(maxsize=2)
+def _tags(folder: pathlib.Path) -> Mapping[str, int]:
+    """The control tokens of a tokenizer, by their text."""
+    source = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    return {token["content"]: token["id"] for token in source["added_tokens"]}
+
+
+def _calls_text(calls: Calls, tags: Mapping[str, int]) -> str:
+    """The calls in Lark: in the form's texts a tag is its control token, as the model writes it."""
+    form, more = calls.form, "" if calls.forced.single else " (separator call)*"
+    bodies = [_call_schema(calls, tool) for tool in calls.tools]
+    lines = [
+        f"start: call{more}",
+        f"separator: {_spelt(form.separator, tags)}",
+        f"call: {_spelt(form.opener, tags)} body {_spelt(form.closer, tags)}",
+        f"body: {' | '.join(f'body{number}' for number in range(len(bodies)))}",
+        *(f"body{number}: %json {json.dumps(body)}" for number, body in enumerate(bodies)),
+    ]
+    return "\n".join(lines)
+
+
+def _call_schema(calls: Calls, tool: ToolSpec) -> Mapping[str, object]:
+    form, strict = calls.form, tool.name in calls.forced.strict
+    arguments = tool.parameters if strict and tool.parameters is not None else _OBJECT
+    return {
+        "type": "object",
+        "properties": {form.name: {"const": tool.name}, form.arguments: arguments},
+        "required": [form.name, form.arguments],
+        "additionalProperties": False,
+        "x-guidance": _JSON_OPTIONS,
+    }
+
+
+def _spelt(text: str, tags: Mapping[str, int]) -> str:
+    parts = re.split("|".join(f"({re.escape(tag)})" for tag in tags), text) if tags else [text]
+    return " ".join(f"<[{tags[part]}]>" if part in tags else json.dumps(part) for part in parts if part)
+
+
 def _bounded(text: str) -> str:
     if len(text) > MOST_SOURCE:
         raise ValueError(f"it is longer than {MOST_SOURCE} characters")
@@ -128,8 +191,7 @@ def _schema_text(schema: object) -> str:
     from llguidance import LLMatcher  # noqa: PLC0415 -- only where a form is asked for
 
     text = _bounded(json.dumps(schema))
-    options: Any = {"whitespace_pattern": WHITESPACE, "coerce_one_of": True}
-    return LLMatcher.grammar_from_json_schema(text, defaults=options)
+    return LLMatcher.grammar_from_json_schema(text, defaults=_JSON_OPTIONS)
 
 
 def _choice_text(choices: Any) -> str:

@@ -99,6 +99,33 @@ class TellsCloser(Protocol):
         ...
 
 
+@attrs.frozen(kw_only=True)
+class CallForm:
+    """How a model writes a call: ``opener``, a JSON object with the name and the arguments, ``closer``.
+
+    ``separator`` stands between calls, ``name`` and ``arguments`` are the object's keys, in their order.
+    """
+
+    opener: str
+    closer: str
+    separator: str = "\n"
+    name: str = "name"
+    arguments: str = "arguments"
+
+
+@runtime_checkable
+class TellsCallForm(Protocol):
+    """What a tool parser may have on top of its contract: the server can then have the model call.
+
+    What is written in this form, the parser reads as that call.
+    """
+
+    @classmethod
+    def call_form(cls) -> CallForm:
+        """The form of a call."""
+        ...
+
+
 @runtime_checkable
 class TellsFault(Protocol):
     """What a tool parser may have on top of its contract, so that the server can log malformed markup."""

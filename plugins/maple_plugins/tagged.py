@@ -11,6 +11,7 @@ from maple_plugins.blocks import Block, BlockEnd, BlockToolParser
 from maple_plugins.events import ModelFinish, ToolCall
 from maple_plugins.json_calls import call_key, read_strayed_call
 from maple_plugins.json_scan import JsonScan, prose, run_end
+from maple_plugins.parser import CallForm
 from maple_plugins.spans import MarkerSearch
 
 OPENER = "<tool_call>"
@@ -124,6 +125,11 @@ class JsonTagParser(BlockToolParser):
     """A tool parser for JSON calls between ``<tool_call>`` tags."""
 
     markers: ClassVar[tuple[str, ...]] = (OPENER, CLOSER)
+
+    @classmethod
+    def call_form(cls) -> CallForm:
+        """A tag, the object and a tag, on three lines."""
+        return CallForm(opener=f"{OPENER}\n", closer=f"\n{CLOSER}")
 
     def open(self) -> Block:
         """Begin to read a block."""

@@ -114,6 +114,17 @@ class AnswerForm:
 
 
 @attrs.frozen(kw_only=True)
+class ForcedCalls:
+    """The answer has to be calls of the tools shown, one or more, or with ``single`` just one.
+
+    Arguments are any object, those of the ``strict`` tools what their schema allows.
+    """
+
+    single: bool = False
+    strict: frozenset[str] = frozenset()
+
+
+@attrs.frozen(kw_only=True)
 class Ask:
     """One request, whatever protocol it came in.
 
@@ -156,4 +167,5 @@ class Ask:
     progress: bool = False
     timings: bool = False
     form: AnswerForm | None = None
+    forced_calls: ForcedCalls | None = None
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

@@ -118,3 +118,71 @@ def test_tool_markup_in_a_string_is_text(client: openai.OpenAI) -> None:
     )
     assert json.loads(answer.choices[0].message.content or "") == "<tool_call>"
     assert not answer.choices[0].message.tool_calls
+
+
+def tool(name: str, *, strict: bool = False) -> Any:
+    kinds = {
+        "type": "object",
+        "properties": {"n": {"enum": [1, 2]}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "parameters": kinds, "strict": strict}}
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+def test_forced_calls_are_made_whatever_is_asked(client: openai.OpenAI, thinking: bool, stream: bool) -> None:
+    """Required: some tool; named: that one; strict: by its schema; not parallel: a single one. Nothing beside them."""
+    named = {"type": "function", "function": {"name": "look"}}
+    for choice, names in (("required", {"look", "other"}), (named, {"look"})):
+        for seed in range(6):
+            create: Any = client.chat.completions.create
+            answer = create(
+                model="any",
+                messages=[{"role": "user", "content": f"What is {seed} + 4?"}],
+                tools=[tool("look", strict=True), tool("other", strict=True)],
+                tool_choice=choice,
+                parallel_tool_calls=False,
+                seed=seed,
+                stream=stream,
+                extra_body={"enable_thinking": thinking},
+            )
+            message = [
+                (call.function.name, json.loads(call.function.arguments), finish)
+                for call, finish in (_streamed(answer) if stream else _whole(answer))
+            ]
+            assert len(message) == 1
+            name, arguments, finish = message[0]
+            assert (name in names, arguments["n"] in (1, 2), finish) == (True, True, "tool_calls")
+
+
+def _whole(answer: Any) -> list[tuple[Any, str]]:
+    (choice,) = answer.choices
+    assert choice.message.content is None
+    return [(call, choice.finish_reason) for call in choice.message.tool_calls]
+
+
+def _streamed(answer: Any) -> list[tuple[Any, str]]:
+    deltas = [chunk.choices[0] for chunk in answer if chunk.choices]
+    assert not any(one.delta.content for one in deltas)
+    return [(call, deltas[-1].finish_reason) for one in deltas for call in one.delta.tool_calls or ()]
+
+
+def test_forced_calls_on_responses(client: openai.OpenAI) -> None:
+    """The same by the flat shape."""
+    flat = {"type": "function", **tool("look")["function"], "strict": True}
+    create: Any = client.responses.create
+    answer = create(
+        model="any", input="What is 3 + 4?", tools=[flat], tool_choice="required", parallel_tool_calls=False
+    )
+    (call,) = [item for item in answer.output if item.type == "function_call"]
+    assert json.loads(call.arguments)["n"] in (1, 2)
+
+
+def test_a_parser_that_tells_no_form_cannot_be_forced(start_session_server: Any) -> None:
+    """A 400 that names it."""
+    server = start_session_server("--demo", "--api-level", "extended", "--tool-parser", "mistral")
+    answer = server.chat("hi", tools=[tool("look")], tool_choice="required")
+    assert (answer.status, answer.error["param"]) == (400, "tool_choice")
+    assert "MistralToolParser" in answer.error["message"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from maple_protocols.adapter import Policy
-from maple_protocols.ask import AnswerForm
+from maple_protocols.ask import AnswerForm, ForcedCalls
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
@@ -88,3 +88,40 @@ def test_at_the_reference_level_nothing_is_enforced() -> None:
     ):
         with pytest.raises(InvalidField, match="--api-level extended"):
             adapter.structure({**body, **given}, REFERENCE)
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "strict": True}},
+    {"type": "function", "function": {"name": "other", "strict": None}},
+]
+LOOK = frozenset({"look"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "forced"),
+    [
+        ({"tool_choice": "auto"}, None),
+        ({}, None),
+        ({"tool_choice": "required"}, ForcedCalls(strict=LOOK)),
+        ({"tool_choice": "any", "parallel_tool_calls": False}, ForcedCalls(single=True, strict=LOOK)),
+        ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, ForcedCalls(strict=LOOK)),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"name": "look"}]}},
+            ForcedCalls(strict=LOOK),
+        ),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "look"}]}}, None),
+    ],
+)
+def test_choices_that_force_calls(fields: dict[str, Any], forced: ForcedCalls | None) -> None:
+    """At the extended level; at the reference level none does."""
+    body = {"messages": HI, "tools": TOOLS, **fields}
+    assert ChatAdapter().structure(body, EXTENDED).forced_calls == forced
+    if fields.get("tool_choice") == "required":
+        assert ChatAdapter().structure(body, REFERENCE).forced_calls is None
+
+
+def test_forced_calls_on_responses() -> None:
+    """From tools in the flat shape."""
+    flat = [{"type": "function", "name": "look", "strict": True}]
+    ask = ResponsesAdapter().structure({"input": "hi", "tools": flat, "tool_choice": "required"}, EXTENDED)
+    assert ask.forced_calls == ForcedCalls(strict=LOOK)

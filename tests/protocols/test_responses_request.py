@@ -303,6 +303,7 @@ def test_fields_reach_the_ask() -> None:
     assert attrs_without(found, "prompt", "echo", "items", "call_forms", "references", "must_keep") == {
         "keep": False,
         "form": None,
+        "forced_calls": None,
         "progress": False,
         "timings": False,
         "follows": None,

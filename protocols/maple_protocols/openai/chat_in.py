@@ -25,6 +25,7 @@ from maple_protocols.openai.tools import (
     FunctionTool,
     ToolChoice,
     check_choice,
+    forced,
     is_shown,
     nested,
     specs,
@@ -143,6 +144,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             extended=policy.extended,
+            forced_calls=forced(request.tool_choice, body.get("tools"), body.get("parallel_tool_calls")),
             form=(request.structured_outputs or request.response_format) if policy.extended else None,
             ignored=(*ignored(ChatRequest, body), *notes.dropped),
         )

@@ -23,6 +23,7 @@ from maple_protocols.openai.thinking import effort
 from maple_protocols.openai.tools import (
     Choice,
     check_choice,
+    forced,
     is_shown,
     specs,
 )
@@ -77,6 +78,7 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             references=holders(request.input),
             items=wire_items(request.input),
             extended=policy.extended,
+            forced_calls=forced(request.tool_choice, body.get("tools"), request.parallel_tool_calls),
             form=form if policy.extended else None,
             ignored=(*ignored(ResponsesRequest, body), *notes.dropped),
         )

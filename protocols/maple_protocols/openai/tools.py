@@ -9,6 +9,7 @@ import attrs
 from maple_plugins.parser import ToolSpec
 from typing_extensions import override
 
+from maple_protocols.ask import ForcedCalls
 from maple_protocols.reading import is_extended, unserved
 from maple_protocols.rules import Doc, Length, Misfit, Schema, Shape, one_of, text
 
@@ -132,7 +133,9 @@ def _own_name(value: Mapping[str, object]) -> str | None:
     return text(name) if isinstance(name, str) else None
 
 
-TOOL_CHOICE = Doc("none hides the tools, a named function hides the others; not enforced beyond that.")
+TOOL_CHOICE = Doc(
+    "none hides the tools, a named function hides the others; at the extended level required and named force calls."
+)
 ToolChoice = Annotated[Choice | None, ToolChoiceShape(), TOOL_CHOICE]
 
 
@@ -146,6 +149,18 @@ def check_choice(choice: Choice, offered: Collection[str]) -> None:
             raise Misfit("must name one of the tools")
     elif choice == "required" and not offered:
         raise Misfit("must be none or auto where there are no tools")
+
+
+def forced(choice: Choice | None, tools: object, parallel: object) -> ForcedCalls | None:
+    """What ``choice`` forces at the extended level; ``tools`` as the body has them, for their ``strict``."""
+    must = choice == "required" or isinstance(choice, ChosenTool)
+    must |= isinstance(choice, AllowedTools) and choice.mode == "required"
+    if not must or not is_extended():
+        return None
+    given = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    functions = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in given]
+    strict = frozenset(one["name"] for one in functions if one.get("strict") is True and "name" in one)
+    return ForcedCalls(single=parallel is False, strict=strict)
 
 
 def is_shown(name: str, choice: Choice | None) -> bool:
