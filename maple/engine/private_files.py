@@ -122,14 +122,14 @@ def read_file(folder: int, name: str, most: int) -> bytes:
         return file.read(most + 1)
 
 
-def write_file(folder: int, name: str, data: bytes) -> None:
-    """Put a file in place, whole and on the disk, or leave what was there."""
+def write_file(folder: int, name: str, *parts: bytes | memoryview) -> None:
+    """Put a file of these parts in place, whole and on the disk, or leave what was there."""
     temporary = f".{os.urandom(8).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor, not a path
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(descriptor)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

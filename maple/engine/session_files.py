@@ -14,12 +14,8 @@ import os
 import pathlib
 import re
 import time
-from typing import Any
 
 import attrs
-import numpy as np
-import safetensors
-import safetensors.numpy
 import structlog
 
 from maple.engine.api import (
@@ -38,6 +34,7 @@ from maple.engine.private_files import (
     remove_file,
     write_file,
 )
+from maple.engine.session_format import check_about, deserialized, owner_folder, serialized, sum_of
 from maple.errors import MapleError
 
 __all__ = ["SessionFiles", "model_identity"]
@@ -73,7 +70,7 @@ class SessionFiles:
     def exists(self, owner: str, session_id: str) -> bool:
         """Whether something is saved under that name; what cannot be reached is not."""
         with contextlib.suppress(OSError):
-            return (self._folder / _owner_folder(owner) / session_id / MANIFEST).is_file()
+            return (self._folder / owner_folder(owner) / session_id / MANIFEST).is_file()
         return False
 
     def save(self, owner: str, session_id: str, snapshot: KvSnapshot, model: str) -> SessionManifest:
@@ -86,16 +83,16 @@ class SessionFiles:
             "tokens": len(snapshot.ids),
             "created_at": int(time.time()),
         }
-        data = _serialized(about, owner, snapshot)
+        parts = serialized(about, owner, snapshot)
         manifest = SessionManifest(
             **about,  # type: ignore[arg-type]  # the fields' types differ, their names do not
-            bytes=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
+            bytes=sum(part.nbytes for part in parts),
+            sha256=sum_of(parts),
         )
         try:
             with self._opened(owner, session_id, create=True) as folder:
-                self._check_room(len(data), folder)
-                write_file(folder, f"{manifest.sha256}.safetensors", data)
+                self._check_room(manifest.bytes, folder)
+                write_file(folder, f"{manifest.sha256}.safetensors", *parts)
                 write_file(folder, MANIFEST, _canonical(manifest))
                 _remove_others(folder, f"{manifest.sha256}.safetensors")
         except OSError as error:
@@ -108,7 +105,7 @@ class SessionFiles:
         """The last save's. Raises SessionUnknown or SessionTampered."""
         with self._opened(owner, session_id) as folder:
             manifest = _read_manifest(folder, session_id)
-            _check_about(_read_about(folder, manifest), manifest, owner)
+            check_about(_read_about(folder, manifest), manifest, owner)
             return manifest
 
     def load(
@@ -117,11 +114,11 @@ class SessionFiles:
         """Raises SessionUnknown, SessionTampered, or SessionMismatch before the keys and values are read."""
         with self._opened(owner, session_id) as folder:
             manifest = _read_manifest(folder, session_id)
-            _check_about(_read_about(folder, manifest), manifest, owner)
+            check_about(_read_about(folder, manifest), manifest, owner)
             if (manifest.model, manifest.kv_format) != (model, kv_format):
                 raise SessionMismatch(f"saved by {manifest.model} as {manifest.kv_format}")
             data = _read_data(folder, manifest)
-        return manifest, _deserialized(data, manifest, owner)
+        return manifest, deserialized(data, manifest, owner)
 
     def delete(self, owner: str, session_id: str) -> bool:
         """Whether there was one."""
@@ -156,11 +153,14 @@ class SessionFiles:
         """A descriptor of a session's folder, locked. Raises SessionUnknown or SessionBusy."""
         if create:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return locked_folder(self._folder, (_owner_folder(owner), session_id), create=create)
+        return locked_folder(self._folder, (owner_folder(owner), session_id), create=create)
 
     def _check_room(self, size: int, replaced: int) -> None:
         """The files of all sessions but the one that is replaced, and ``size`` bytes more, must be allowed."""
-        used = sum(entry.stat().st_size for entry in self._folder.glob("*/*/*.safetensors"))
+        used = 0
+        for entry in self._folder.glob("*/*/*.safetensors"):
+            with contextlib.suppress(FileNotFoundError):  # that session was deleted or saved anew
+                used += entry.stat().st_size
         for name in os.listdir(replaced):
             if _DATA_NAME.fullmatch(name):
                 used -= os.stat(name, dir_fd=replaced, follow_symlinks=False).st_size
@@ -182,44 +182,6 @@ def model_identity(folder: pathlib.Path) -> str:
 
 
 _SAMPLES, _SAMPLE_BYTES = 33, 1 << 16
-
-
-def _owner_folder(owner: str) -> str:
-    """Owners' names may hold anything; folders' names are their hashes."""
-    return hashlib.sha256(owner.encode()).hexdigest()[:32]
-
-
-def _serialized(about: dict[str, Any], owner: str, snapshot: KvSnapshot) -> bytes:
-    content = json.dumps({**about, "owner": _owner_folder(owner)}, sort_keys=True).encode()
-    tensors: dict[str, Any] = {
-        "about": np.frombuffer(content, np.uint8),
-        "ids": np.array(snapshot.ids, np.int32),
-        **{f"kv.{name}": array for name, array in snapshot.arrays.items()},
-    }
-    return safetensors.numpy.save(tensors)
-
-
-def _deserialized(data: bytes, manifest: SessionManifest, owner: str) -> KvSnapshot:
-    """The snapshot in a file; everything that the manifest says must be in there, too."""
-    try:
-        tensors = safetensors.numpy.load(data)
-        about = json.loads(tensors.pop("about").tobytes())
-        ids = [int(token) for token in tensors.pop("ids")]
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
-        raise SessionTampered(f"not a session's file: {type(error).__name__}") from error
-    _check_about(about, manifest, owner)
-    if len(ids) != manifest.tokens or not ids:
-        raise SessionTampered("manifest and file differ")
-    arrays = {name.removeprefix("kv."): array for name, array in tensors.items()}
-    return KvSnapshot(ids=ids, kv_format=manifest.kv_format, arrays=arrays)
-
-
-def _check_about(about: object, manifest: SessionManifest, owner: str) -> None:
-    """Whether a file is what its manifest says. Raises SessionTampered."""
-    fields = attrs.asdict(manifest)
-    expected = {name: fields[name] for name in fields if name not in ("bytes", "sha256")}
-    if about != {**expected, "owner": _owner_folder(owner)}:
-        raise SessionTampered("manifest and file differ")
 
 
 def _read_about(folder: int, manifest: SessionManifest) -> object:

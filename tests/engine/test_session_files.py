@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 
 import attrs
@@ -416,3 +417,31 @@ def _step(line: str) -> tuple[str, str] | None:
     return ("rename" if found[1].startswith("rename") else found[1]), (
         ".new" if name.endswith(".new") else name
     )
+
+
+def test_another_sessions_file_may_vanish_while_room_is_counted(
+    files: SessionFiles, tmp_path: pathlib.Path
+) -> None:
+    """A session that is deleted or saved anew beside a save is no failure of that save."""
+    files.save("me", "other", snapshot(), MODEL)
+    (data,) = (tmp_path / "sessions").glob("*/other/*.safetensors")
+    data.with_name("gone.safetensors").symlink_to("nowhere")
+    files.save("me", "s", snapshot(), MODEL)
+    assert_same(read(files), snapshot())
+
+
+def test_a_save_and_a_load_take_little_memory_of_their_own(tmp_path: pathlib.Path) -> None:
+    """Keys and values may be most of what there is: a save copies none of them, a load has them once."""
+    files = SessionFiles(tmp_path, max_bytes=1 << 30)
+    arrays = {"full": np.zeros((8, 1 << 20), np.uint8)}
+    large = KvSnapshot(ids=[1, 2, 3], kv_format="test/1", arrays=arrays)
+    spent = []
+    tracemalloc.start()
+    for work in (lambda: files.save("me", "s", large, MODEL), lambda: read(files)):
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        work()
+        spent.append(tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    assert spent[0] < large.nbytes // 4
+    assert spent[1] < large.nbytes * 5 // 4
