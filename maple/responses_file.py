@@ -100,6 +100,7 @@ def _protect(file: pathlib.Path) -> None:
 def _prepare(database: sqlite3.Connection, file: pathlib.Path) -> None:
     """Create the table in an empty database; check a used one."""
     database.execute("PRAGMA secure_delete = ON").fetchall()
+    database.execute("PRAGMA synchronous = FULL")  # builds differ in what they take a commit for
     database.execute(f"PRAGMA max_page_count = {LARGEST_BYTES // PAGE_BYTES}").fetchall()
     if not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         database.execute(f"PRAGMA page_size = {PAGE_BYTES}")

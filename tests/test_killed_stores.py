@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import pathlib
 import random
+import re
+import shutil
 import subprocess
 import sys
+
+import pytest
 
 from maple.engine.session_files import SessionFiles
 from maple.responses_store import ResponseStore
@@ -73,3 +77,47 @@ def test_nothing_acknowledged_is_lost(tmp_path: pathlib.Path) -> None:
         present = {number for number in present if found[number] is not None}
         store.close()
         first = saved + 2
+
+
+TOLD = """
+import asyncio, pathlib, sys, time
+from maple_protocols.adapter import Kept
+from maple.responses_store import ResponseStore
+
+root = pathlib.Path(sys.argv[1])
+store = ResponseStore(root / "responses.db", days=30)
+kept = Kept(id="resp_1", created=int(time.time()), items=({"n": 1},), body={"n": 1})
+for work in (store.put("me", kept), store.delete("me", "resp_1")):
+    asyncio.run(work)
+    (root / "told").write_text("done")
+store.close()
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_response_is_on_the_disk_before_it_is_acknowledged(tmp_path: pathlib.Path) -> None:
+    """Power may fail at any time: what was written is synced, and so is the folder that has the new files."""
+    calls = "openat,pwrite64,write,ftruncate,fsync,fdatasync"
+    trace, root = tmp_path / "trace", tmp_path / "store"
+    root.mkdir()
+    command = ["strace", "-f", "-y", "-e", f"trace={calls}", "-o", str(trace), sys.executable, "-c", TOLD]
+    subprocess.run([*command, str(root)], check=True)
+    unsynced: set[str] = set()
+    told = 0
+    for line in trace.read_text().splitlines():
+        found = re.search(
+            rf"(\w+)\((?:\d+|AT_FDCWD)<[^>]*>, \"{root}/(responses.db[-a-z]*)\", \S*O_CREAT", line
+        )
+        if found and not (root / found[2]).name.endswith(("-shm", "-reserve")):
+            unsynced.add("store")
+        if (found := re.search(rf"(\w+)\(\d+<({root}[^>]*)>", line)) is None:
+            continue
+        name = found[2].rpartition("/")[2]
+        if name == "told":
+            assert not unsynced, line
+            told += 1
+        elif found[1].endswith("sync"):
+            unsynced.discard(name)
+        elif found[1] in ("pwrite64", "write") and name in ("responses.db", "responses.db-wal"):
+            unsynced.add(name)
+    assert told == 2

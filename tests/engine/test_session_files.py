@@ -98,6 +98,19 @@ def test_another_model_or_format_is_told_apart(files: SessionFiles, model: str, 
         files.load("me", "s", model=model, kv_format=kv_format)
 
 
+def test_another_format_is_told_before_keys_and_values_are_read(
+    files: SessionFiles, tmp_path: pathlib.Path
+) -> None:
+    """They may be gigabytes: damage in them is not even seen."""
+    files.save("me", "s", snapshot(), MODEL)
+    (data,) = (path for path in saved_files(tmp_path) if path.suffix == ".safetensors")
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+    with pytest.raises(SessionMismatch):
+        files.load("me", "s", model=MODEL, kv_format="test/2")
+    with pytest.raises(SessionTampered):
+        read(files)
+
+
 def test_five_hundred_flipped_bits_of_every_file_are_noticed(
     files: SessionFiles, tmp_path: pathlib.Path
 ) -> None:
