@@ -35,7 +35,7 @@ from maple.observe.watchdog import Watchdog, end_anyway
 from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
-from maple.settings import Settings
+from maple.settings import Settings, reserve
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 log = structlog.get_logger(__name__)
@@ -118,6 +118,10 @@ def turn_defaults(settings: Settings) -> TurnDefaults:
         top_k=settings.top_k,
         enable_thinking=settings.enable_thinking,
         request_timeout=settings.request_timeout,
+        answer_reserve=reserve(settings),
+        efforts={
+            word: int(most) for word, _, most in (one.partition("=") for one in settings.reasoning_effort)
+        },
     )
 
 

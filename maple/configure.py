@@ -238,6 +238,13 @@ def _store(text: str, spec: Spec) -> str:
     return f"{scheme}:{_at_home(file, spec)}"
 
 
+def _efforts(text: str, spec: Spec) -> tuple[str, ...]:
+    words = _list(text, spec)
+    if not all(re.fullmatch(r"[a-z]+=[1-9][0-9]{0,8}", word) for word in words):
+        raise ValueError("use words with their tokens, such as low=512,medium=2048")
+    return words
+
+
 def _span(text: str, spec: Spec) -> tuple[int, int]:
     found = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", text)
     least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
@@ -263,4 +270,5 @@ READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "device": _device,
     "store": _store,
     "span": _span,
+    "efforts": _efforts,
 }

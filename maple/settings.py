@@ -31,6 +31,7 @@ Kind = Literal[
     "store",
     "device",
     "span",
+    "efforts",
 ]
 
 
@@ -123,6 +124,17 @@ class Settings:
         None, "default top_k (else the checkpoint's, else 20); 0 and -1 are off", kind="integer", low=-1
     )
     enable_thinking: bool = setting(True, "think unless the request says otherwise", kind="bool")
+    answer_reserve: int | Literal["auto"] = setting(
+        "auto",
+        "tokens kept for the answer when thinking would take all; auto is 0, and 512 at the extended level",
+        kind="auto_integer",
+        low=0,
+    )
+    reasoning_effort: tuple[str, ...] = setting(
+        ("low=512", "medium=2048"),
+        "most tokens of reasoning by effort, at the extended level; other words have no bound",
+        kind="efforts",
+    )
     include_reasoning: bool = setting(True, "send reasoning unless the request says otherwise", kind="bool")
     reasoning_parser: str = setting(
         "think", "parser that splits reasoning: a name or ./file.py:Class", kind="source"
@@ -202,6 +214,13 @@ class Settings:
         if isinstance(self.max_batch, int):
             return self.max_batch
         return 1 if self.max_batch is None and self.api_level == "reference" else None
+
+
+def reserve(settings: Settings) -> int:
+    """Tokens kept for the answer."""
+    if isinstance(settings.answer_reserve, int):
+        return settings.answer_reserve
+    return 512 if settings.api_level == "extended" else 0
 
 
 def specs() -> dict[str, Spec]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
 import attrs
 import structlog
@@ -33,6 +33,7 @@ from maple.engine.api import (
     Served,
     Ticket,
 )
+from maple.engine.thinking import ThinkingLimits
 from maple.prompt.encode import EncodedPrompt, Prepare, PromptPool
 from maple.prompt.grammar import Calls, GrammarRefused
 from maple.turn_times import spent
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 FALLBACK_TEMPERATURE = 0.6
 FALLBACK_TOP_P = 0.95
 FALLBACK_TOP_K = 20
+_RESERVE_PART = 4
+"""The answer's reserve is no more than a quarter of the limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +60,8 @@ class TurnDefaults:
     top_k: int | None
     enable_thinking: bool
     request_timeout: float
+    answer_reserve: int = 0
+    efforts: Mapping[str, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -86,6 +91,20 @@ class ParserPair:
             return None
         return self.reasoning.closer() if self.reasoning.prompt_ends_inside(prompt) else None
 
+    def closer(self, ask: Ask, prompt: str, param: str | None) -> str | None:
+        """What ends the reasoning that ``prompt`` leaves open; None without any.
+
+        Where the parser does not tell, GrammarRefused for ``param``, if that is what asked.
+        """
+        if not isinstance(ask.prompt, Conversation) or not self.reasoning.prompt_ends_inside(prompt):
+            return None
+        if issubclass(self.reasoning, TellsCloser):
+            return self.reasoning.closer()
+        if param is None:
+            return None
+        reason = f"the reasoning parser {self.reasoning.__name__} does not tell how reasoning ends"
+        raise GrammarRefused(param=param, reason=reason)
+
     def held_to(self, ask: Ask) -> AnswerForm | Calls | None:
         """What the answer has to be: calls where they are forced, else its form. Raises GrammarRefused."""
         if ask.forced_calls is None or not isinstance(ask.prompt, Conversation):
@@ -97,14 +116,7 @@ class ParserPair:
 
     def answer_behind(self, ask: Ask, prompt: str) -> str | None:
         """What comes before the answer that a form is for; None where it begins at once. Raises GrammarRefused."""
-        if not isinstance(ask.prompt, Conversation):
-            return None
-        if not self.reasoning.prompt_ends_inside(prompt):
-            return None
-        if not issubclass(self.reasoning, TellsCloser):
-            reason = f"the reasoning parser {self.reasoning.__name__} does not tell how reasoning ends"
-            raise GrammarRefused(param=ask.form.param if ask.form else "tool_choice", reason=reason)
-        return self.reasoning.closer()
+        return self.closer(ask, prompt, ask.form.param if ask.form else "tool_choice")
 
 
 class Turns:
@@ -172,6 +184,9 @@ class Turns:
             temperature=job.sampling.temperature,
             top_p=job.sampling.top_p,
         )
+        job = attrs.evolve(
+            job, thinking=self._thinking_limits(ask, prompt.text, self.prompts, job.max_tokens)
+        )
         ticket = self.engine.submit(job)
         return Turn(identity=identity, request_id=request_id, ticket=ticket, chain=chain)
 
@@ -220,6 +235,25 @@ class Turns:
         if isinstance(ask.prompt, Conversation) and ask.prompt.thinking is not None:
             return ask.prompt.thinking
         return self._defaults.enable_thinking
+
+    def _thinking_limits(
+        self, ask: Ask, prompt: str, prompts: PromptPool, most: int
+    ) -> ThinkingLimits | None:
+        """What bounds the reasoning that ``prompt`` leaves open; None where nothing does. Raises GrammarRefused."""
+        reserve = min(self._defaults.answer_reserve, most // _RESERVE_PART)
+        budget = ask.thinking_budget
+        if budget is None and ask.extended:
+            budget = self._defaults.efforts.get(ask.effort or "")
+        if budget is None and not reserve:
+            return None
+        closer = self._parsers.closer(ask, prompt, "thinking_token_budget" if ask.thinking_budget else None)
+        if closer is None:
+            return None
+        closing = prompts.encoder.control_ids(f"{closer}\n\n")
+        line = prompts.encoder.control_ids("\n")
+        return ThinkingLimits(
+            closer=closer, closing=closing, closing_line=(*line, *closing), budget=budget, reserve=reserve
+        )
 
     def _prompt_limit(self, served: Served) -> int:
         return min(self._defaults.max_prompt_tokens, served.max_model_len - 1)

@@ -14,6 +14,7 @@ import attrs
 from maple.engine.constraint import Grammar
 from maple.engine.loading import LoadingGauge
 from maple.engine.step_clock import StepClock
+from maple.engine.thinking import ThinkingLimits
 from maple.errors import MapleError
 
 EngineStatus = Literal["loading", "ok", "error"]
@@ -71,7 +72,7 @@ class Job:
     key that asked: state is never shared between owners. ``subject`` is the last user message (or the raw
     prompt); only the scripted engine reads it and ``end``. ``timeout`` in seconds, counted from the slot, ends
     the generation as ``length`` (0 is off). The text is held to ``grammar`` behind the first
-    ``grammar_behind`` in it, or from its beginning.
+    ``grammar_behind`` in it, or from its beginning. ``thinking`` bounds the reasoning that the prompt left open.
     """
 
     request_id: str
@@ -87,6 +88,7 @@ class Job:
     timeout: float = 0.0
     grammar: Grammar | None = None
     grammar_behind: str | None = None
+    thinking: ThinkingLimits | None = None
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import LoadedEngine, PrefillLimits
 from maple.engine.sampling import Allowed, Sampler
 from maple.engine.sequence import RunningSequence
+from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
 
 __all__ = ["Scheduler"]
@@ -82,6 +83,7 @@ class Scheduler(Generic[Key]):
                 self._token_bytes, job.stop, job.stop_behind, at_least=job.sampling.min_tokens
             ),
             constraint=self._constraint(job),
+            thinking=None if job.thinking is None else Thinking(job.thinking, self._token_bytes),
             queue_seconds=queue_seconds,
             started=self._clock(),
             ids=list(job.prompt_ids),
@@ -185,10 +187,14 @@ class Scheduler(Generic[Key]):
 
     def _sample(self, computed: Sequence[tuple[RunningSequence[Key], Row]]) -> None:
         """Choose all next ids at once."""
+        forced = {one.key: token_id for one, _ in computed if (token_id := one.forced()) is not None}
+        free = [(one, row) for one, row in computed if one.key not in forced]
         chosen = self._choose(
-            [one.sampler.row(row, one.constraint.mask() if one.constraint else None) for one, row in computed]
+            [one.sampler.row(row, one.constraint.mask() if one.constraint else None) for one, row in free]
         )
-        for (sequence, _), token_id in zip(computed, chosen, strict=True):
+        forced.update(zip((one.key for one, _ in free), chosen, strict=True))
+        for sequence, _ in computed:
+            token_id = forced[sequence.key]
             try:
                 self._advance(sequence, sequence.sampler.take(token_id))
             except Exception:  # logits that nothing can be sampled from, above all: the others are fine
@@ -204,6 +210,8 @@ class Scheduler(Generic[Key]):
             return
         if sequence.constraint is not None:
             sequence.constraint.accept(token_id)
+        if sequence.thinking is not None:
+            sequence.thinking.take(token_id)
         pieces = sequence.transcript.feed(token_id)
         if sequence.transcript.stopped:
             self._close(sequence, "stop", pieces)

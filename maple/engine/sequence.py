@@ -14,6 +14,7 @@ from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.prefill import Prompt
 from maple.engine.runner import SequenceSlice
 from maple.engine.sampling import Sampler
+from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
 
 __all__ = ["RunningSequence"]
@@ -36,6 +37,7 @@ class RunningSequence(Generic[Key]):
     sampler: Sampler
     transcript: Transcript
     constraint: Constraint | None
+    thinking: Thinking | None
     queue_seconds: float
     started: float
     ids: list[int]
@@ -83,6 +85,10 @@ class RunningSequence(Generic[Key]):
             prompt_tokens=len(self.job.prompt_ids),
             cached_tokens=self.reused,
         )
+
+    def forced(self) -> int | None:
+        """The id that has to come next, whatever the logits say."""
+        return None if self.thinking is None else self.thinking.forced(self.job.max_tokens - self.sampled)
 
     def overdue(self, now: float) -> bool:
         """Whether it has run for longer than its job allows."""

@@ -103,6 +103,10 @@ class PromptEncoder:
         """The token of an id as the vocabulary has it, and the bytes that it stands for; both empty without one."""
         return self._tokenizer.id_to_token(token_id) or "", self._bytes[token_id]
 
+    def control_ids(self, text: str) -> tuple[int, ...]:
+        """The ids of our own text, in which tags are control tokens."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
     def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """Render and tokenise.
 

@@ -143,6 +143,8 @@ class Ask:
 
     ``progress`` asks a stream to tell how far the prompt is, ``timings`` every answer to tell where its time went.
 
+    ``thinking_budget`` is the most tokens of reasoning, else it goes by ``effort``, a word that the server knows.
+
     ``ignored`` are the paths, without indices (``input[].image``), of what was sent and has no effect: the
     client is told in X-Maple-Ignored. Two requests that differ in nothing else are equal.
     """
@@ -168,4 +170,6 @@ class Ask:
     timings: bool = False
     form: AnswerForm | None = None
     forced_calls: ForcedCalls | None = None
+    thinking_budget: int | None = None
+    effort: str | None = None
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

@@ -19,8 +19,10 @@ from maple.engine.prefill import PrefillShares, Prompt
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import PrefillLimits
 from maple.engine.scheduler import Scheduler
+from maple.engine.thinking import ThinkingLimits
 
 EOS = 2
+CLOSER = "</think>"
 CASES = int(os.environ.get("STRESS_CASES", "60"))
 Outcome = tuple[str, tuple[int, ...], str, int]
 
@@ -457,3 +459,28 @@ def test_tokens_are_counted_as_they_are_made(run: Any, make_job: Any) -> None:
     assert sum(report.generation_tokens for report in running.reports) == 7
     assert running.reports[-1].kv_bytes == 0
     assert max(report.kv_bytes for report in running.reports) > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_forced_ids_count_like_any_other(
+    run: Any, make_job: Any, endless_runner: Any, golden_tokenizer: tokenizers.Tokenizer, seed: int
+) -> None:
+    """Text, offsets and the count of ids hold them, alone as beside others."""
+    closing, line = (
+        tuple(golden_tokenizer.encode(text, add_special_tokens=False).ids) for text in (f"{CLOSER}\n\n", "\n")
+    )
+    bounded = make_job(
+        max_tokens=40,
+        sampling=Sampling(temperature=1, seed=seed),
+        thinking=ThinkingLimits(closer=CLOSER, closing=closing, closing_line=(*line, *closing), budget=12),
+    )
+    alone, beside = run(endless_runner()), run(endless_runner())
+    alone.add(0, bounded)
+    alone.finish()
+    for key, job in enumerate((bounded, make_job((9, 9, 9), max_tokens=40))):
+        beside.add(key, job)
+    beside.finish()
+    text, offsets, reason, tokens = alone.outcome(0)
+    assert beside.outcome(0) == alone.outcome(0)
+    assert f"{CLOSER}\n\n" in text
+    assert (len(offsets), reason, tokens) == (40, "length", 40)

@@ -175,3 +175,44 @@ class TestSampling:
         ):
             wish = adapter.structure({**body, **fields}, policy).sampling
             assert (wish.min_p, wish.min_tokens, wish.stop_ids, wish.ignore_eos) == (0.1, 3, (4, 5), True)
+
+
+class TestThinkingBudget:
+    """Most tokens of reasoning, from each spelling."""
+
+    @pytest.mark.parametrize(
+        ("fields", "thinking", "budget"),
+        [
+            ({"thinking_token_budget": 7}, True, 7),
+            ({"thinking_budget_tokens": 7}, True, 7),
+            ({"thinking_token_budget": 0}, False, None),
+            ({"reasoning": {"max_tokens": 9}}, None, 9),
+            ({"thinking_token_budget": 7, "enable_thinking": False}, False, 7),
+            ({"thinking_token_budget": 7, "reasoning_effort": "none"}, True, 7),
+            ({}, None, None),
+        ],
+    )
+    def test_on_chat(self, fields: dict[str, object], thinking: bool | None, budget: int | None) -> None:
+        ask = chat(USER, **fields)
+        assert isinstance(ask.prompt, Conversation)
+        assert (ask.prompt.thinking, ask.thinking_budget) == (thinking, budget)
+
+    @pytest.mark.parametrize(
+        ("fields", "thinking", "budget"),
+        [
+            ({"reasoning": {"max_tokens": 9}}, True, 9),
+            ({"thinking_budget_tokens": 0, "reasoning": {"max_tokens": 9}}, False, None),
+            ({"reasoning": {"effort": "low"}}, None, None),
+        ],
+    )
+    def test_on_responses(self, fields: dict[str, object], thinking: bool | None, budget: int | None) -> None:
+        ask = responses("hi", **fields)
+        assert isinstance(ask.prompt, Conversation)
+        assert (ask.prompt.thinking, ask.thinking_budget) == (thinking, budget)
+
+    def test_an_effort_is_a_word(self) -> None:
+        """The first that is one; below zero a budget is refused."""
+        assert chat(USER, reasoning={"effort": "low"}, reasoning_effort="high").effort == "low"
+        assert chat(USER, reasoning_effort="high").effort == "high"
+        assert responses("hi", reasoning_effort="low").effort == "low"
+        assert wrong(chat, USER, thinking_token_budget=-1) == "thinking_token_budget"

@@ -304,6 +304,8 @@ def test_fields_reach_the_ask() -> None:
         "keep": False,
         "form": None,
         "forced_calls": None,
+        "thinking_budget": None,
+        "effort": None,
         "progress": False,
         "timings": False,
         "follows": None,

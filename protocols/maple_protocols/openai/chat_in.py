@@ -19,7 +19,7 @@ from maple_protocols.openai.messages import (
     ChatMessage,
     unreadable_user,
 )
-from maple_protocols.openai.thinking import Effort, ThinkingWord, wanted
+from maple_protocols.openai.thinking import Budget, Effort, ThinkingWord, budget, effort_word, wanted
 from maple_protocols.openai.tools import (
     Choice,
     FunctionTool,
@@ -103,6 +103,8 @@ class ChatRequest:
     think: ThinkingWord = None
     reasoning: ThinkingWord = None
     reasoning_effort: Effort = None
+    thinking_token_budget: Budget = None
+    thinking_budget_tokens: Budget = None
     verbosity: fields.Unused = None
     prompt_cache_key: fields.Unused = None
     safety_identifier: fields.Unused = None
@@ -144,6 +146,8 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             extended=policy.extended,
+            thinking_budget=budget(request),
+            effort=effort_word(request.reasoning, request.reasoning_effort, request.think),
             forced_calls=forced(request.tool_choice, body.get("tools"), body.get("parallel_tool_calls")),
             form=(request.structured_outputs or request.response_format) if policy.extended else None,
             ignored=(*ignored(ChatRequest, body), *notes.dropped),

@@ -19,7 +19,7 @@ from maple_protocols.openai.responses_items import Item, Items
 from maple_protocols.openai.responses_kept import holders, resolved, wire_items
 from maple_protocols.openai.responses_request import ResponsesRequest
 from maple_protocols.openai.responses_tools import CallForm, Offered, named_apart, naming
-from maple_protocols.openai.thinking import effort
+from maple_protocols.openai.thinking import effort, effort_word
 from maple_protocols.openai.tools import (
     Choice,
     check_choice,
@@ -78,6 +78,10 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             references=holders(request.input),
             items=wire_items(request.input),
             extended=policy.extended,
+            thinking_budget=_budget(request) or None,
+            effort=effort_word(
+                request.reasoning.effort if request.reasoning else None, request.reasoning_effort
+            ),
             forced_calls=forced(request.tool_choice, body.get("tools"), request.parallel_tool_calls),
             form=form if policy.extended else None,
             ignored=(*ignored(ResponsesRequest, body), *notes.dropped),
@@ -103,12 +107,20 @@ def _conversation(request: ResponsesRequest, tools: Iterable[Offered], names: Na
 
 
 def _thinking(request: ResponsesRequest, settings: Mapping[str, object]) -> bool | None:
-    """The first word that is there: the template's own switch, reasoning.effort, reasoning_effort."""
+    """The first word that is there: the template's own switch, a budget, reasoning.effort, reasoning_effort."""
     switch = settings.get("enable_thinking")
     if isinstance(switch, bool):
         return switch
+    if (most := _budget(request)) is not None:
+        return most > 0
     inner = request.reasoning.effort if request.reasoning else None
     return next(iter((*effort(inner), *effort(request.reasoning_effort))), None)
+
+
+def _budget(request: ResponsesRequest) -> int | None:
+    inner = request.reasoning.max_tokens if request.reasoning else None
+    given = (request.thinking_token_budget, request.thinking_budget_tokens, inner)
+    return next((one for one in given if one is not None), None)
 
 
 def _check_readable(messages: Sequence[Message], items: Sequence[Item]) -> None:

@@ -11,7 +11,7 @@ from maple_protocols.openai import fields, forms
 from maple_protocols.openai.chat_in import TemplateKwargs
 from maple_protocols.openai.responses_items import Item, Items
 from maple_protocols.openai.responses_tools import Tools
-from maple_protocols.openai.thinking import Effort
+from maple_protocols.openai.thinking import Budget, Effort
 from maple_protocols.openai.tools import (
     TOOL_CHOICE,
     Choice,
@@ -30,6 +30,7 @@ class ReasoningWish:
     summary: Annotated[
         object, Doc("auto, concise or detailed: the reasoning comes as one summary part instead.")
     ] = None
+    max_tokens: Budget = None
 
 
 @attrs.frozen(kw_only=True)
@@ -85,6 +86,8 @@ class ResponsesRequest:
     moderation: fields.Unused = None
     conversation: fields.Unused = None
     reasoning_effort: Effort = None
+    thinking_token_budget: Budget = None
+    thinking_budget_tokens: Budget = None
     background: Annotated[Literal[False] | None, Doc("Responses are made at once.")] = None
     store: Annotated[
         bool | None,

@@ -1,0 +1,66 @@
+"""Where a reasoning block is closed for the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tokenizers
+
+from maple.engine.detokenize import TokenBytes
+from maple.engine.thinking import Thinking, ThinkingLimits
+
+CLOSER = "</think>"
+
+
+def ids(tokenizer: tokenizers.Tokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def limits(tokenizer: tokenizers.Tokenizer, **bounds: Any) -> ThinkingLimits:
+    closing = ids(tokenizer, f"{CLOSER}\n\n")
+    return ThinkingLimits(
+        closer=CLOSER, closing=closing, closing_line=(*ids(tokenizer, "\n"), *closing), **bounds
+    )
+
+
+def written(tokenizer: tokenizers.Tokenizer, wanted: str, most: int = 200, **bounds: Any) -> str:
+    """What becomes of a model that would write ``wanted``, an id after the other."""
+    thinking = Thinking(limits(tokenizer, **bounds), TokenBytes(tokenizer))
+    text: list[int] = []
+    would = list(ids(tokenizer, wanted))
+    while would and len(text) < most:
+        forced = thinking.forced(most - len(text))
+        token_id = would.pop(0) if forced is None else forced
+        thinking.take(token_id)
+        text.append(token_id)
+    return tokenizer.decode(text, skip_special_tokens=False)
+
+
+def test_a_budget_ends_at_the_next_line(golden_tokenizer: tokenizers.Tokenizer) -> None:
+    """No line is cut where it ends within a tenth of the budget."""
+    line = ids(golden_tokenizer, "a b c\n")
+    found = written(golden_tokenizer, "a b c\n" * 20, budget=len(line) * 10 - 1)
+    assert found.startswith("a b c\n" * 10 + f"{CLOSER}\n\na b c\n")
+
+
+def test_a_line_without_an_end_is_cut_behind_the_grace(golden_tokenizer: tokenizers.Tokenizer) -> None:
+    """A newline goes before the closer, so that the next turn's rendering has the same ids."""
+    found = written(golden_tokenizer, "x" * 400, budget=20)
+    before, closer, _ = found.partition(f"\n{CLOSER}\n\n")
+    assert closer
+    assert len(ids(golden_tokenizer, before)) <= 22
+
+
+def test_a_block_that_the_model_closes_is_left_alone(golden_tokenizer: tokenizers.Tokenizer) -> None:
+    """However its closer is spelt, and whatever the answer is like."""
+    text = f"a\n{CLOSER}\n\n" + "b\n" * 50
+    assert written(golden_tokenizer, text, budget=8, reserve=8) == text
+
+
+def test_the_reserve_is_left_for_the_answer(golden_tokenizer: tokenizers.Tokenizer) -> None:
+    """The closer goes in before the limit takes what is reserved; without a reserve it never does."""
+    found = written(golden_tokenizer, "x " * 300, most=60, reserve=15)
+    thought, _, answer = found.partition(CLOSER)
+    assert len(ids(golden_tokenizer, answer)) >= 15
+    assert thought
+    assert CLOSER not in written(golden_tokenizer, "x " * 300, most=60)
