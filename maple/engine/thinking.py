@@ -63,4 +63,6 @@ class Thinking:
             return True
         if limits.budget is None or self._spent < limits.budget:
             return False
-        return self._tail.endswith(b"\n") or self._spent >= limits.budget + limits.budget // _GRACE
+        # Templates trim a paragraph's end: closed there, the next turn would be rendered with other ids.
+        line_ended = self._tail.endswith(b"\n") and not self._tail.endswith(b"\n\n")
+        return line_ended or self._spent >= limits.budget + limits.budget // _GRACE

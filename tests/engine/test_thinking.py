@@ -43,6 +43,13 @@ def test_a_budget_ends_at_the_next_line(golden_tokenizer: tokenizers.Tokenizer) 
     assert found.startswith("a b c\n" * 10 + f"{CLOSER}\n\na b c\n")
 
 
+def test_a_paragraphs_end_is_no_place_to_close(golden_tokenizer: tokenizers.Tokenizer) -> None:
+    """The next turn's rendering trims it, and would have other ids from there on."""
+    start = "a b c\n\n" * 10
+    budget = len(ids(golden_tokenizer, start))
+    assert written(golden_tokenizer, f"{start}d\ne\nf", budget=budget).startswith(f"{start}d\n{CLOSER}")
+
+
 def test_a_line_without_an_end_is_cut_behind_the_grace(golden_tokenizer: tokenizers.Tokenizer) -> None:
     """A newline goes before the closer, so that the next turn's rendering has the same ids."""
     found = written(golden_tokenizer, "x" * 400, budget=20)

@@ -101,12 +101,13 @@ def read_until(raw: socket.socket, marker: bytes) -> bytes:
 
 
 class ListeningEngine(ScriptedEngine):
-    """The scripted engine, which remembers its last prompt."""
+    """The scripted engine, which remembers its last job."""
 
+    last_job: Job
     last_prompt: tuple[int, ...] = ()
 
     def submit(self, job: Job) -> Ticket:
-        self.last_prompt = job.prompt_ids
+        self.last_job, self.last_prompt = job, job.prompt_ids
         return super().submit(job)
 
 
