@@ -36,6 +36,7 @@ from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings, reserve
+from maple.signing import signer
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 log = structlog.get_logger(__name__)
@@ -87,8 +88,8 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
     engine = build_engine(settings)
     return Services(
         settings=HttpSettings.of(settings),
-        turns=Turns(engine, parsers, turn_defaults(settings)),
-        protocols=protocols(TAKEN),
+        turns=Turns(engine, parsers, turn_defaults(settings), signer(cache_folder(settings))),
+        protocols=protocols(TAKEN, settings.protocols),
         keyring=keyring,
         metrics=Metrics(engine, version=__version__),
         version=__version__,

@@ -63,6 +63,8 @@ class Settings:
     model_path: str = setting("deepgrove/maple-preview", "hub id or folder of the checkpoint", kind="source")
     revision: str = setting("main", "branch, tag or commit of a hub checkpoint", kind="text")
     model_id: str = setting("maple-preview", "the id that clients see", kind="text")
+    model_aliases: tuple[str, ...] = setting((), "further ids of the model, listed and accepted", kind="list")
+    protocols: tuple[str, ...] = setting((), "protocols that are served; all by default", kind="list")
     device: str = setting("auto", "auto, cpu, cuda, cuda:N or mps", kind="device")
     dtype: str = setting(
         "auto", "compute type", kind="choice", choices=("auto", "float32", "bfloat16", "float16")

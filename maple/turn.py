@@ -64,6 +64,10 @@ class TurnDefaults:
     efforts: Mapping[str, int] = attrs.field(factory=dict)
 
 
+def _unsigned(_: str) -> str:
+    return ""
+
+
 @attrs.frozen(kw_only=True)
 class ParserPair:
     """The parser classes that every conversation of this server goes through."""
@@ -122,8 +126,15 @@ class ParserPair:
 class Turns:
     """Opens turns. One per server; `prompts` is set once the tokenizer is loaded."""
 
-    def __init__(self, engine: Engine, parsers: ParserPair, defaults: TurnDefaults) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        parsers: ParserPair,
+        defaults: TurnDefaults,
+        sign: Callable[[str], str] = _unsigned,
+    ) -> None:
         self.engine = engine
+        self._sign = sign
         self.prompts: PromptPool | None = None
         self._parsers = parsers
         self._defaults = defaults
@@ -183,12 +194,16 @@ class Turns:
             model=ask.model or self._defaults.model_id,
             temperature=job.sampling.temperature,
             top_p=job.sampling.top_p,
+            request_id=request_id,
+            sign=self._sign,
         )
         job = attrs.evolve(
             job, thinking=self._thinking_limits(ask, prompt.text, self.prompts, job.max_tokens)
         )
         ticket = self.engine.submit(job)
-        return Turn(identity=identity, request_id=request_id, ticket=ticket, chain=chain)
+        room = served.max_model_len - len(prompt.ids)
+        fills = job.max_tokens == room != ask.max_tokens
+        return Turn(identity=identity, request_id=request_id, ticket=ticket, chain=chain, fills_window=fills)
 
     async def count(self, ask: Ask, *, prepare: Prepare | None = None) -> int:
         """How many tokens the prompt of ``ask`` has; 0 for a conversation without a message.
@@ -307,8 +322,17 @@ def _first(*values: float | None) -> float:
 class Turn:
     """One admitted or waiting request. Iterate it once; `cancel` at any time."""
 
-    def __init__(self, *, identity: Identity, request_id: str, ticket: Ticket, chain: Chain | None) -> None:
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        request_id: str,
+        ticket: Ticket,
+        chain: Chain | None,
+        fills_window: bool = False,
+    ) -> None:
         self.identity = identity
+        self._fills_window = fills_window
         self.finish: Finish | None = None
         """The engine's own account, once the turn is done."""
         self.reasoning_tokens = 0
@@ -382,7 +406,14 @@ class Turn:
             cached_tokens=finish.cached_tokens,
             reasoning_tokens=self.reasoning_tokens,
         )
-        return Done(finish=reason, usage=usage, at=int(time.time()), timings=spent(finish))
+        return Done(
+            finish=reason,
+            usage=usage,
+            at=int(time.time()),
+            timings=spent(finish),
+            stop=finish.stop,
+            window=reason == "length" and self._fills_window,
+        )
 
     def _count_reasoning(self) -> int:
         """Ids whose text begins before the closing marker does; all of them while the block is open."""

@@ -1,4 +1,4 @@
-"""`maple config`, `maple parsers` and `maple version`: what is set and what is installed, a line each."""
+"""`maple config`, `parsers`, `protocols` and `version`: what is set and what is installed, a line each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 from maple import __version__
 from maple.command import Command, read_configuration
 from maple.configure import Configuration
+from maple.errors import CommandFailed
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
 
-__all__ = ["CONFIG", "PARSERS", "VERSION"]
+__all__ = ["CONFIG", "PARSERS", "PROTOCOLS", "VERSION"]
 
 
 def _print(text: str) -> int:
@@ -24,6 +25,21 @@ def _parsers(given: argparse.Namespace) -> int:
     rows = [(info.kind, info.name, info.distribution, info.target) for info in installed()]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     return _print("\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows))
+
+
+def _protocols(given: argparse.Namespace) -> int:
+    from maple_protocols.registry import ProtocolError, protocols  # noqa: PLC0415 -- reads every distribution's metadata
+
+    from maple.http.routes import TAKEN  # noqa: PLC0415 -- the server's handlers
+
+    try:
+        found = protocols(TAKEN)
+    except ProtocolError as error:
+        raise CommandFailed(str(error)) from error
+    names = max(len(each.name) for each in found)
+    return _print(
+        "\n".join(f"{each.name:<{names}}  {each.distribution}  {' '.join(each.patterns)}" for each in found)
+    )
 
 
 def _config(given: argparse.Namespace) -> int:
@@ -58,4 +74,7 @@ CONFIG = Command(
     settings="listed",
 )
 PARSERS = Command(name="parsers", help="list the reasoning and tool parsers that are installed", run=_parsers)
+PROTOCOLS = Command(
+    name="protocols", help="list the protocols that are installed, and their routes", run=_protocols
+)
 VERSION = Command(name="version", help="print the version", run=lambda given: _print(f"maple {__version__}"))

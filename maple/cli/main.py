@@ -15,7 +15,7 @@ from maple.bench.command import BENCH
 from maple.chat.command import CHAT
 from maple.cli.cluster import CLUSTER
 from maple.cli.completion import SHELLS, script
-from maple.cli.inventory import CONFIG, PARSERS, VERSION
+from maple.cli.inventory import CONFIG, PARSERS, PROTOCOLS, VERSION
 from maple.cli.pack import PACK
 from maple.cli.serve import SERVE
 from maple.cli.top import TOP
@@ -28,8 +28,7 @@ from maple.settings import flag_name, specs
 __all__ = ["COMMANDS", "main", "program"]
 
 _EPILOG = """\
-maple serve --help lists every setting. Each is a variable too: --max-batch is MAPLE_MAX_BATCH.
-try it:  maple --demo    then    curl http://127.0.0.1:8000/v1/models"""
+maple serve --help lists every setting (--max-batch is MAPLE_MAX_BATCH too); try it: maple --demo"""
 
 
 def _complete(given: argparse.Namespace) -> int:
@@ -47,7 +46,20 @@ COMPLETION = Command(
 )
 COMMANDS: Mapping[str, Command] = {
     command.name: command
-    for command in (SERVE, CHAT, TOP, PACK, BENCH, DOCTOR, CLUSTER, PARSERS, CONFIG, COMPLETION, VERSION)
+    for command in (
+        SERVE,
+        CHAT,
+        TOP,
+        PACK,
+        BENCH,
+        DOCTOR,
+        CLUSTER,
+        PARSERS,
+        PROTOCOLS,
+        CONFIG,
+        COMPLETION,
+        VERSION,
+    )
 }
 
 

@@ -39,12 +39,13 @@ class PluginCheck(Check):
         loads: tuple[Callable[[], object], ...] = (
             lambda: reasoning_parser(settings.reasoning_parser),
             lambda: tool_parser(settings.tool_parser),
-            lambda: protocols(TAKEN),
+            lambda: protocols(TAKEN, settings.protocols),
         )
         if faults := [fault for load in loads if (fault := _fault(load))]:
             advice = "mend or uninstall it, or choose another (maple parsers lists them)"
             return Finding(level="bad", text="; ".join(faults), advice=advice)
-        text = f"{settings.reasoning_parser} and {settings.tool_parser}, {len(protocols(TAKEN))} protocols"
+        count = len({each.name for each in protocols(TAKEN, settings.protocols)})
+        text = f"{settings.reasoning_parser} and {settings.tool_parser}, {count} protocols"
         return Finding(level="good", text=text)
 
 

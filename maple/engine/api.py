@@ -106,12 +106,15 @@ class Piece:
 
 @attrs.frozen(kw_only=True)
 class Finish:
-    """The end of a sequence. ``completion_tokens`` is every sampled id, EOS included; times in seconds."""
+    """The end of a sequence. ``completion_tokens`` is every sampled id, EOS included; ``stop`` is the stop string that
+    ended it; times in seconds.
+    """
 
     reason: StopReason
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    stop: str | None = None
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0

@@ -127,6 +127,7 @@ class RunningSequence(Generic[Key]):
             prompt_tokens=len(self.job.prompt_ids),
             completion_tokens=self.sampled,
             cached_tokens=self.reused,
+            stop=self.transcript.stop_word,
             queue_seconds=self.queue_seconds,
             prefill_seconds=first - self.started,
             decode_seconds=now - first,

@@ -54,10 +54,23 @@ class StopMatcher:
     whose first end nothing is cut.
     """
 
-    __slots__ = ("_active", "_behind", "_cut", "_first", "_held", "_needles", "_sent", "_tail", "matched")
+    __slots__ = (
+        "_active",
+        "_behind",
+        "_cut",
+        "_first",
+        "_held",
+        "_needles",
+        "_sent",
+        "_tail",
+        "matched",
+        "word",
+    )
 
     def __init__(self, stops: Sequence[str], behind: str | None = None) -> None:
         self.matched = False
+        self.word: str | None = None
+        """The stop string that begins first; final once ``matched``."""
         self._behind = behind
         self._tail = ""
         self._needles = [_Needle(stop) for stop in dict.fromkeys(stops)]
@@ -123,7 +136,8 @@ class StopMatcher:
             needle.step(char)
             if needle.complete:
                 start = end - needle.matched
-                self._cut = start if self._cut is None else min(self._cut, start)
+                if self._cut is None or start < self._cut:
+                    self._cut, self.word = start, needle.text
         cut = end if self._cut is None else self._cut
         self._active = [needle for needle in live if end - needle.matched < cut]
         self.matched = self._cut is not None and not self._active

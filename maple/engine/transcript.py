@@ -30,6 +30,11 @@ class Transcript:
         """Whether a stop string has ended the text."""
         return self._stops.matched
 
+    @property
+    def stop_word(self) -> str | None:
+        """The stop string that did."""
+        return self._stops.word if self._stops.matched else None
+
     def feed(self, token_id: int) -> list[Piece]:
         """Add an id; the piece that is certain now, if any."""
         text, offset = self._detokenizer.feed(token_id)

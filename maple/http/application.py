@@ -12,7 +12,7 @@ import attrs
 from maple_protocols.adapter import Policy
 from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPServerRequest
-from tornado.routing import URLSpec
+from tornado.routing import PathMatches, Rule, URLSpec
 from tornado.web import Application, RequestHandler
 
 from maple.http.api_operation import Operations
@@ -54,6 +54,8 @@ class Route:
     handler: type[DescribedHandler]
     options: Mapping[str, Any] = attrs.field(factory=dict)
     summary: str = ""
+    header: str | None = None
+    """A request header without which the route is none, so that a later one of the same path is looked at."""
 
     @property
     def template(self) -> str:
@@ -67,9 +69,24 @@ class Route:
         return found and found[1]
 
     @property
-    def rule(self) -> URLSpec:
+    def rule(self) -> Rule:
         """The route as Tornado takes it."""
-        return URLSpec(self.pattern, self.handler, {"route": self.template, **self.options})
+        options = {"route": self.template, **self.options}
+        if self.header is None:
+            return URLSpec(self.pattern, self.handler, options)
+        return Rule(_WithHeader(self.pattern, self.header), self.handler, options)
+
+
+class _WithHeader(PathMatches):
+    """A path, where a header comes along."""
+
+    def __init__(self, pattern: str, header: str) -> None:
+        super().__init__(pattern)
+        self._header = header
+
+    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
+        """As PathMatches's."""
+        return super().match(request) if self._header in request.headers else None
 
 
 class MapleApplication(Application):

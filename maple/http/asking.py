@@ -21,6 +21,9 @@ from maple.turn import Turns
 
 log = structlog.get_logger(__name__)
 
+KEY_HEADERS = frozenset({"Authorization", "Proxy-Authorization", "X-Api-Key", "Cookie"})
+"""What no protocol gets to see."""
+
 
 class Reads(Protocol):
     """The part of an adapter that reads requests (see ``GenerationAdapter``)."""
@@ -63,9 +66,15 @@ class AskHandler(JsonHandler):
 
     def structured(self, body: Mapping[str, object]) -> Ask:
         """The request that a body spells. Raises RequestError, or ModelLoading. Any thread."""
-        ask = self.reads.structure(body, self._policy())
+        ask = self.reads.structure(body, self.policy())
         settings = self.services.settings
-        if settings.strict_model and ask.model is not None and not names_model(ask.model, settings.model_id):
+        if (
+            settings.strict_model
+            and ask.model is not None
+            and not any(
+                names_model(ask.model, known) for known in (settings.model_id, *settings.model_aliases)
+            )
+        ):
             raise ModelNotFound(ask.model)
         return ask
 
@@ -81,7 +90,8 @@ class AskHandler(JsonHandler):
             self.set_header(IGNORED, ignored_header(paths))
             log.info("http.ignored", request_id=self.request_id, route=self.route, fields=sorted(set(paths)))
 
-    def _policy(self) -> Policy:
+    def policy(self) -> Policy:
+        """What the deployment decides, and what this request came with. Raises ModelLoading."""
         prompts = self.services.turns.prompts
         if prompts is None:
             raise ModelLoading
@@ -90,4 +100,9 @@ class AskHandler(JsonHandler):
             vocabulary=prompts.encoder.vocabulary,
             template_variables=prompts.encoder.template_variables,
             session_header=self.request.headers.get("X-Session-Id"),
+            headers={
+                name.lower(): value
+                for name, value in self.request.headers.get_all()
+                if name not in KEY_HEADERS
+            },
         )

@@ -49,9 +49,9 @@ class JsonHandler(Exchange):
     is_probe: ClassVar[bool] = False
     """Whether this is answered even on connections beyond the cap."""
 
-    def initialize(self, route: str) -> None:
+    def initialize(self, route: str, dialect: object = None) -> None:
         """As Exchange's."""
-        super().initialize(route)
+        super().initialize(route, dialect)
         self._body: BodyReader | None = None
         self._body_expected = False
         self._held = 0
@@ -161,16 +161,20 @@ class JsonHandler(Exchange):
         """The owner of the key that was sent; None for a wrong key, none, or a route that asks for none."""
         if not self.services.keyring.required or self.open_to_all():
             return None
-        header = self.request.headers.get("Authorization", "").encode("latin-1", "replace")
-        bearer = _BEARER.fullmatch(header)
-        return self.services.keyring.owner(bearer[1]) if bearer else None
+        headers = self.request.headers
+        bearer = _BEARER.fullmatch(headers.get("Authorization", "").encode("latin-1", "replace"))
+        offered = [bearer[1]] if bearer else []
+        if "X-Api-Key" in headers:
+            offered.append(headers["X-Api-Key"].strip().encode("latin-1", "replace"))
+        owners = [self.services.keyring.owner(key) for key in offered]
+        return next((owner for owner in owners if owner is not None), None)
 
     def _expect_body(self) -> None:
         """Get ready to collect a POST's body; any other's is thrown away, if that is not too much of it."""
         headers, length = self.request.headers, self._declared_length()
         if self.request.method == "POST":
             media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            if media_type != "application/json":
+            if media_type != "application/json" and not getattr(self.dialect, "any_content_type", False):
                 raise UnsupportedMediaType("the Content-Type must be application/json")
             limit = self.services.limits.body_bytes
             self._body = BodyReader(headers.get("Content-Encoding", ""), limit)
@@ -189,7 +193,7 @@ class JsonHandler(Exchange):
         """
         self.released()
         self.answered_early = True
-        self.write_refusal(self.refusal_of(error))
+        self.refuse(error)
         asked_first = "Expect" in self.request.headers
         if self._body_expected and (asked_first or self._declared_length() > SMALL_BODY):
             self.close_after()

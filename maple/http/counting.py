@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
-from maple_protocols.adapter import GenerationAdapter, Policy
+from maple_protocols.adapter import GenerationAdapter, JsonObject, Policy
 from maple_protocols.ask import Ask, Conversation
 from maple_protocols.errors import InvalidField, ModelNotFound
 
@@ -30,7 +32,7 @@ class CountHandler(AskHandler):
 
     def initialize(self, route: str, adapter: GenerationAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
         """Called by Tornado with the route's options."""
-        super().initialize(route)
+        super().initialize(route, adapter)
         self.reads = self.adapter = adapter
         self.prompt_param = adapter.prompt_param
 
@@ -52,12 +54,21 @@ class CountHandler(AskHandler):
         ask = await self.from_body(self._counted)
         self.tell_ignored(ask.ignored)
         tokens = await self.services.turns.count(ask, prepare=self.prepare_prompt)
-        answer = InputTokens(object=str(self.adapter.counted), input_tokens=tokens)
-        self.write(encode_json(attrs.asdict(answer)))
+        self.write(encode_json(self._answer(tokens)))
+
+    def _answer(self, tokens: int) -> JsonObject:
+        own: Callable[[int], JsonObject] | None = getattr(self.adapter, "counts", None)
+        if own is not None:
+            return own(tokens)
+        return attrs.asdict(InputTokens(object=str(self.adapter.counted), input_tokens=tokens))
+
+    def policy(self) -> Policy:
+        """As AskHandler's, with the mark that nothing is generated."""
+        return attrs.evolve(super().policy(), counting=True)
 
     def _counted(self, data: bytes) -> Ask:
         body, param = self.body_object(data), self.adapter.prompt_param
-        if body.get(param) is not None:
+        if body.get(param) is not None or hasattr(self.adapter, "count_path"):
             return self.structured(body)
         ask = self.structured({**body, param: STAND_IN})
         if not isinstance(ask.prompt, Conversation):

@@ -6,12 +6,14 @@ import functools
 import re
 import uuid
 from types import TracebackType
-from typing import ClassVar, cast
+from typing import cast
 
 import structlog
+from maple_protocols.dialect import Failure, Reply
 from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError, stream_request_body
 
+from maple.engine.api import PromptTooLong
 from maple.errors import MapleError
 from maple.http.application import DescribedHandler, MapleApplication
 from maple.http.connections import PatientStream
@@ -25,22 +27,32 @@ from maple.observe.tracing import RequestSpan
 log = structlog.get_logger(__name__)
 
 JSON_TYPE = "application/json; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
 CLIENT_LEFT = 499
 """What is counted and logged for a client that did not wait for its answer."""
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
+def _plain(failure: Failure) -> Reply:
+    """OpenAI's shape."""
+    return Reply(status=failure.status, body=failure.error.as_wire(), headers=failure.headers)
+
+
 @stream_request_body
 class Exchange(DescribedHandler):
     """Tornado's handler with our headers, our errors and our log line; knows nothing of bodies and keys."""
 
-    methods: ClassVar[tuple[str, ...]] = ("GET", "HEAD")
+    methods: tuple[str, ...] = ("GET", "HEAD")
     prompt_param: str | None = None
+    dialect: object = None
+    """The adapter whose headers and refusals this route has, where it is a protocol's (see ``Dialect``)."""
 
-    def initialize(self, route: str) -> None:
+    def initialize(self, route: str, dialect: object = None) -> None:
         """Called by Tornado once the headers are in. ``route`` is the pattern, for labels and logs."""
         self.route = route
+        self.dialect = dialect
+        self._set_own_headers()
         self.owner = ""
         self.client_left = False
         self.answered_early = False
@@ -108,6 +120,12 @@ class Exchange(DescribedHandler):
         origin = self.request.headers.get("Origin")
         for name, value in cors_headers(origin, self.services.settings.allowed_origins).items():
             self.set_header(name, value)
+        self._set_own_headers()
+
+    def _set_own_headers(self) -> None:
+        headers = getattr(self.dialect, "headers", None)
+        for name, value in headers(self.request_id).items() if headers else ():
+            self.set_header(name, value)
 
     def refusal_of(self, error: BaseException) -> Refusal:
         """The answer to any exception; those raised on purpose have their own."""
@@ -125,16 +143,35 @@ class Exchange(DescribedHandler):
         self.set_header("Connection", "close")
         self.request.headers.pop("Connection", None)  # where Tornado would read a wish to keep it
 
-    def write_refusal(self, found: Refusal) -> None:
-        """Put an error into the answer, which is not finished by it."""
-        self.set_status(found.status)
-        for name, value in found.headers.items():
-            self.set_header(name, value)
-        if "Connection" in found.headers:
+    def refuse(self, error: BaseException) -> None:
+        """Put an error into the answer, in the protocol's own shape; the answer is not finished by it."""
+        reply = self._told(self.refusal_of(error), error)
+        if "Connection" in reply.headers:
             self.close_after()
-        content = encode_json(found.body.as_wire())
-        self.set_header("Content-Length", len(content))
+        self.set_header("Content-Length", len(self.write_reply(reply)))
+
+    def _told(self, found: Refusal, error: BaseException) -> Reply:
+        shape = getattr(self.dialect, "refusal", _plain)
+        tokens = (error.got, error.limit) if isinstance(error, PromptTooLong) else None
+        failure = Failure(
+            status=found.status,
+            error=found.body,
+            headers=found.headers,
+            request_id=self.request_id,
+            tokens=tokens,
+        )
+        return cast("Reply", shape(failure))
+
+    def write_reply(self, reply: Reply) -> bytes:
+        """Write a whole answer; its content."""
+        self.set_status(reply.status)
+        for name, value in reply.headers.items():
+            self.set_header(name, value)
+        if isinstance(reply.body, str):
+            self.set_header("Content-Type", TEXT_TYPE)
+        content = reply.body.encode() if isinstance(reply.body, str) else encode_json(reply.body)
         self.write(content)
+        return content
 
     def write_error(self, status_code: int, **kwargs: object) -> None:
         """Answer an exception that left a handler."""
@@ -142,7 +179,7 @@ class Exchange(DescribedHandler):
         error = raised[1] if isinstance(raised, tuple) else None
         if isinstance(error, HTTPError):
             self.close_after()  # as Tornado will, since it did not get to read the body
-        self.write_refusal(self.refusal_of(error) if isinstance(error, BaseException) else UNEXPECTED)
+        self.refuse(error if isinstance(error, BaseException) else HTTPError(status_code))
         self.finish()
 
     def log_exception(

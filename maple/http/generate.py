@@ -29,7 +29,8 @@ from maple.http.application import Route
 from maple.http.asking import AskHandler
 from maple.http.errors import refusal
 from maple.http.stored import KEEPING, Recorder, continued
-from maple.http.writers import JsonWriter, SseWriter, Writer
+from maple.http.wire import FRAMINGS
+from maple.http.writers import JsonWriter, StreamWriter, Writer
 from maple.observe.metrics import TurnTimes
 from maple.turn import Turn
 
@@ -45,7 +46,7 @@ class GenerateHandler(AskHandler):
         self, route: str, adapter: GenerationAdapter, keeping: KeepingAdapter | None
     ) -> None:
         """Called by Tornado with the route's options. ``keeping`` is the adapter, where it is of that kind."""
-        super().initialize(route)
+        super().initialize(route, adapter)
         self.reads = self.adapter = adapter
         self.keeping = keeping
         self.prompt_param = adapter.prompt_param
@@ -135,9 +136,9 @@ class GenerateHandler(AskHandler):
 
     def _writer(self, ask: Ask, turn: Turn) -> Writer:
         if ask.stream:
-            return SseWriter(
-                self, self.adapter.encoder(ask, turn.identity), turn.progress if ask.progress else None
-            )
+            framing = FRAMINGS[getattr(self.adapter, "framing", "sse")]
+            encoder = self.adapter.encoder(ask, turn.identity)
+            return StreamWriter(self, encoder, framing, turn.progress, tells_progress=ask.progress)
         return JsonWriter(self, self.adapter.fold(ask, turn.identity))
 
     def _note_finish(self, turn: Turn) -> None:

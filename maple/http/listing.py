@@ -16,7 +16,7 @@ class ListingHandler(JsonHandler):
 
     def initialize(self, route: str, adapter: ListingAdapter) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
         """Called by Tornado with the route's options."""
-        super().initialize(route)
+        super().initialize(route, adapter)
         self.adapter = adapter
 
     @classmethod

@@ -63,7 +63,9 @@ PARAMETERS: Mapping[str, JsonObject] = {
 def document(routes: Sequence[Route], services: Services) -> JsonObject:
     """The whole description, as JSON."""
     book = _Book(services, routes)
-    paths = {route.template: methods for route in routes if (methods := book.path(route))}
+    paths = {
+        route.template: methods for route in routes if route.header is None and (methods := book.path(route))
+    }
     return {
         "openapi": VERSION,
         "info": {"title": "Maple Server", "version": services.version, "description": ABOUT},

@@ -14,11 +14,11 @@ from maple.engine.loading import Loading
 from maple.http.api_operation import TEXT, Contents, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.base import JsonHandler
+from maple.http.exchange import TEXT_TYPE
 from maple.http.wire import encode_json
 from maple.observe.metrics import CONTENT_TYPE
 
 PLAIN: Contents = {TEXT: {"type": "string"}}
-TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 @attrs.frozen(kw_only=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 from maple_protocols.adapter import Policy
+from maple_protocols.dialect import Reply
 
 from maple.http.api_operation import JSON, Operation, Operations
 from maple.http.application import Route
@@ -123,9 +124,15 @@ class PageHandler(JsonHandler):
 
 
 class FrontHandler(JsonHandler):
-    """GET /: browsers are sent to the chat page."""
+    """GET /: browsers are sent to the chat page, and others greeted where a protocol does that."""
 
     needs_key = False
+
+    def initialize(self, route: str, greeting: str | None, page: bool) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
+        """Called by Tornado with the route's options."""
+        super().initialize(route)
+        self._greeting = greeting
+        self._page = page
 
     @classmethod
     def operations(cls, route: Route, policy: Policy) -> Operations:
@@ -134,8 +141,12 @@ class FrontHandler(JsonHandler):
         return {"get": Operation(summary=summary, tag="Pages", answers={302: {}}, needs_key=cls.needs_key)}
 
     async def respond(self, *groups: str) -> None:
-        """A redirect."""
-        redirect(self, "/ui")
+        """A redirect, or the greeting."""
+        asks_page = self._page and "text/html" in self.request.headers.get("Accept", "")
+        if self._greeting is None or asks_page:
+            redirect(self, "/ui")
+        else:
+            self.write_reply(Reply(body=self._greeting))
 
 
 def redirect(handler: JsonHandler, location: str) -> None:

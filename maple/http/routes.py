@@ -20,6 +20,7 @@ from maple.http.listing import ListingHandler
 from maple.http.openapi import document
 from maple.http.operations import MetricsHandler, StatsHandler
 from maple.http.pages import INDEX, FrontHandler, Page, PageHandler, page_routes
+from maple.http.plain import PlainHandler
 from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
 from maple.http.props import EmbeddingsHandler, PropsHandler, VersionHandler
 from maple.http.services import Services
@@ -81,9 +82,10 @@ TAKEN = (*(route.pattern for route in FIXED), "/", "/openapi.json", "/docs(/.*)?
 def routes(services: Services) -> tuple[Route, ...]:
     """The server's own routes, then those of the protocols in their order, then the pages."""
     description = {INDEX: Page(content=b"", media_type=JSON_TYPE)}
+    own = [route for served in services.protocols for route in _protocol_routes(served)]
     table = (
         *FIXED,
-        *(route for served in services.protocols for route in _protocol_routes(served)),
+        *sorted(own, key=lambda route: route.header is None),
         Route(
             pattern="/openapi.json",
             handler=PageHandler,
@@ -91,15 +93,20 @@ def routes(services: Services) -> tuple[Route, ...]:
             summary="This description.",
         ),
         *page_routes("/docs", PACKAGE / "reference", "The page that shows this description"),
-        *(_chat_page() if services.settings.ui else ()),
+        *_front(services),
     )
     description[INDEX] = Page(content=encode_json(document(table, services)), media_type=JSON_TYPE)
     return table
 
 
-def _chat_page() -> Iterator[Route]:
-    yield Route(pattern="/", handler=FrontHandler)
-    yield from page_routes("/ui", PACKAGE / "ui", "The chat page")
+def _front(services: Services) -> Iterator[Route]:
+    found = (getattr(served.adapter, "greeting", None) for served in services.protocols)
+    greeting = next(filter(None, found), None)
+    if services.settings.ui or greeting is not None:
+        options = {"greeting": greeting, "page": services.settings.ui}
+        yield Route(pattern="/", handler=FrontHandler, options=options)
+    if services.settings.ui:
+        yield from page_routes("/ui", PACKAGE / "ui", "The chat page")
 
 
 def _protocol_routes(served: Served) -> Iterator[Route]:
@@ -119,3 +126,7 @@ def _protocol_routes(served: Served) -> Iterator[Route]:
     if served.listing is not None:
         for path in served.listing.paths:
             yield Route(pattern=path, handler=ListingHandler, options={"adapter": served.listing})
+    if served.routes is not None:
+        for path in served.routes.routes:
+            told = {"adapter": served.routes, "pattern": path}
+            yield Route(pattern=path, handler=PlainHandler, options=told, header=served.header)

@@ -72,6 +72,8 @@ class HttpSettings:
     strict_model: bool = False
     api_level: ApiLevel = "reference"
     strict_fields: StrictFields = "auto"
+    model_aliases: tuple[str, ...] = ()
+    max_tokens: int | None = None
     include_reasoning: bool = True
     response_store: bool = False
     sessions: bool = False
@@ -100,6 +102,8 @@ class HttpSettings:
             strict_model=settings.strict_model,
             api_level=cast("ApiLevel", settings.api_level),
             strict_fields=cast("StrictFields", settings.strict_fields),
+            model_aliases=settings.model_aliases,
+            max_tokens=settings.max_new_tokens_limit,
             include_reasoning=settings.include_reasoning,
             response_store=settings.response_store is not None or settings.api_level == "extended",
             sessions=settings.session_dir is not None,
@@ -136,6 +140,9 @@ class Services:
             created=MODEL_CREATED,
             max_model_len=None if served is None else served.max_model_len,
             strict=self.settings.strict_model,
+            aliases=self.settings.model_aliases,
+            max_tokens=self.settings.max_tokens,
+            version=self.version,
         )
 
 

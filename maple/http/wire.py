@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+import attrs
 from maple_protocols.adapter import Frame
+from maple_protocols.dialect import Framing
 
 IGNORED_BYTES = 512
 PING = b": ping\n\n"
@@ -37,7 +39,27 @@ def ignored_header(paths: Iterable[str]) -> str:
     return listed[:IGNORED_BYTES] + "…".encode().decode("latin-1")
 
 
+def json_line(frame: Frame) -> str:
+    """One line of JSON, or of text that goes out as it is."""
+    return (frame.data if isinstance(frame.data, str) else json_text(frame.data)) + "\n"
+
+
 def frame_text(frame: Frame) -> str:
     """One server-sent event."""
     data = frame.data if isinstance(frame.data, str) else json_text(frame.data)
     return f"data: {data}\n\n" if frame.event is None else f"event: {frame.event}\ndata: {data}\n\n"
+
+
+@attrs.frozen
+class Wire:
+    """How frames go out: their media type, the bytes of one, and what breaks a silence that means nothing."""
+
+    media_type: str
+    text: Callable[[Frame], str]
+    ping: bytes
+
+
+FRAMINGS: Mapping[Framing, Wire] = {
+    "sse": Wire("text/event-stream; charset=utf-8", frame_text, PING),
+    "ndjson": Wire("application/x-ndjson", json_line, b""),
+}

@@ -10,8 +10,11 @@ from maple_protocols.adapter import Encoder, Fold, Frame, TurnEvent
 from maple_protocols.timings import Progress
 
 from maple.http.exchange import Exchange
-from maple.http.wire import PING, encode_json, frame_text
+from maple.http.wire import Wire, encode_json
 from maple.turn import Turn
+
+Tells = Callable[[Progress], Sequence[Frame]]
+"""A member of an encoder that makes frames of how far its request is."""
 
 FLUSH_CHARACTERS = 16 * 1024
 """How much of a stream is gathered at most before it is handed to the socket."""
@@ -67,24 +70,34 @@ class JsonWriter:
         """There are no timers."""
 
 
-class SseWriter:
-    """Server-sent events.
+class StreamWriter:
+    """Frames, as they come.
 
     What becomes ready within one turn of the loop goes out in one write. While the client does not take it,
     events wait where they are; a client that stops for good is dropped by its connection.
     """
 
     def __init__(
-        self, handler: Exchange, encoder: Encoder, progress: Callable[[], Progress] | None = None
+        self,
+        handler: Exchange,
+        encoder: Encoder,
+        wire: Wire,
+        progress: Callable[[], Progress],
+        *,
+        tells_progress: bool,
     ) -> None:
-        """``progress`` tells how far the prompt is, where the client wants to know and the protocol can say it."""
+        """``progress`` tells how far the prompt is; a client may want to hear of it where the protocol can say it."""
         self._handler = handler
         self._encoder = encoder
+        self._wire = wire
+        self._now = progress
+        self._started: Tells | None = getattr(encoder, "started", None)
+        self._tick: Tells | None = getattr(encoder, "ping", None)
         self._waiting: Callable[[], Sequence[Frame]] | None = getattr(encoder, "waiting", None)
         limits = handler.services.limits
         self._silence, self._grain = limits.ping_seconds, limits.progress_seconds
-        self._frames_of: Callable[[Progress], Sequence[Frame]] | None = getattr(encoder, "progress", None)
-        self._progress = progress if self._frames_of else None
+        self._frames_of: Tells | None = getattr(encoder, "progress", None)
+        self._progress = progress if tells_progress and self._frames_of else None
         self._progress_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._opened = False
@@ -111,6 +124,7 @@ class SseWriter:
     async def event(self, event: TurnEvent) -> None:
         """Queue the event's frames, and wait while the socket still holds what went before."""
         self._tell_progress(last=True)
+        self._begin(sure=True)
         self._put(self._encoder.event(event))
         if self._size >= FLUSH_CHARACTERS:
             await self._drained()
@@ -141,7 +155,7 @@ class SseWriter:
 
     def _open(self) -> None:
         handler = self._handler
-        handler.set_header("Content-Type", "text/event-stream; charset=utf-8")
+        handler.set_header("Content-Type", self._wire.media_type)
         handler.set_header("Cache-Control", "no-cache")
         handler.set_header("X-Accel-Buffering", "no")
         if handler.request.version == "HTTP/1.0":
@@ -149,10 +163,22 @@ class SseWriter:
         handler.connection.stream.set_nodelay(True)
         self._opened = True
         self._put(self._encoder.opening())
+        self._begin()
+        if self._started is not None and self._tick is not None:
+            self._put(self._tick(self._now()))
         self._write_pending()  # the status line goes out even where the protocol opens with nothing
         self._send()
         self._ping_timer = self._loop.call_later(self._silence, self._ping)
         self._tell_progress()
+
+    def _begin(self, *, sure: bool = False) -> None:
+        """Tell once that the request has its slot, which it surely has before the first event."""
+        if self._started is None:
+            return
+        now = self._now()
+        if sure or now.state != "queued":
+            self._put(self._started(now))
+            self._started = None
 
     def _tell_progress(self, *, last: bool = False) -> None:
         """How far the prompt is, now and in a while; right before the first event for the last time."""
@@ -169,7 +195,7 @@ class SseWriter:
 
     def _put(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
-            text = frame_text(frame)
+            text = self._wire.text(frame)
             self._pending.append(text)
             self._size += len(text)
         if frames and not self._flush_due:
@@ -208,8 +234,15 @@ class SseWriter:
         quiet = self._loop.time() - self._last_write
         # What is pending goes out in this turn of the loop, and was numbered before anything that is made now.
         if quiet >= self._silence and self._sent is None and not self._pending:
-            frames = self._waiting() if self._waiting is not None else ()
-            self._handler.write("".join(map(frame_text, frames)) or PING)
-            self._send()
+            self._begin()
+            if content := b"" if self._pending else self._signs_of_life():
+                self._handler.write(content)
+                self._send()
             quiet = 0.0
         self._ping_timer = self._loop.call_later(max(self._silence - quiet, 0.001), self._ping)
+
+    def _signs_of_life(self) -> bytes:
+        frames = (
+            self._waiting() if self._waiting is not None else self._tick(self._now()) if self._tick else ()
+        )
+        return "".join(map(self._wire.text, frames)).encode() or self._wire.ping

@@ -252,6 +252,7 @@ class Performance:
             prompt_tokens=len(self.job.prompt_ids),
             completion_tokens=self._tokens,
             cached_tokens=self.cached,
+            stop=self._stops.word if self._stops.matched else None,
             queue_seconds=ticket.queue_seconds,
             decode_seconds=time.monotonic() - self._started,
         )

@@ -8,7 +8,7 @@ all, so that nothing else need ask (see ``kinds``). None of them needs a base cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
 import attrs
@@ -52,6 +52,10 @@ class Done:
     usage: Usage
     at: int = 0
     timings: Timings | None = None
+    stop: str | None = None
+    """The stop string that ended the answer."""
+    window: bool = False
+    """Whether it was the window that cut the answer."""
 
 
 TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
@@ -68,11 +72,14 @@ class Identity:
     model: str
     temperature: float = 1.0
     top_p: float = 1.0
+    request_id: str = ""
+    sign: Callable[[str], str] = lambda _: ""
+    """This server's signature under a text, base64."""
 
 
 @attrs.frozen(kw_only=True)
 class Frame:
-    """One server-sent event: ``data`` is a JSON value, or a string that goes out as it is (``[DONE]``)."""
+    """One event of a stream: ``data`` is a JSON value, or a string that goes out as it is (``[DONE]``)."""
 
     data: JsonObject | str
     event: str | None = None
@@ -85,7 +92,9 @@ class Policy:
     ``level`` is MAPLE_API_LEVEL: at "reference" what the reference refuses is refused, in its words.
     ``vocabulary`` is the number of ids that have a token: ids 0..vocabulary−1 are valid in a prompt.
     ``template_variables`` are the names that the chat template itself reads, beyond messages, tools and
-    add_generation_prompt. ``session_header`` is the X-Session-Id of this request.
+    add_generation_prompt. ``session_header`` is the X-Session-Id of this request,
+    ``headers`` are all that it came with but its keys, their names in lower case. ``counting`` is set where the prompt
+    is only counted. ``aliases`` are further names of the model.
     """
 
     level: ApiLevel = "reference"
@@ -95,6 +104,9 @@ class Policy:
     include_reasoning: bool = True
     response_store: bool = False
     session_header: str | None = None
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    counting: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def extended(self) -> bool:
@@ -112,12 +124,17 @@ class Policy:
 
 @attrs.frozen(kw_only=True)
 class ServedModel:
-    """What the model listing tells. ``max_model_len`` is None while the weights load."""
+    """What the model listing tells. ``max_model_len`` is None while the weights load; ``aliases`` are further
+    names, ``max_tokens`` the most that an answer can have, ``version`` the server's.
+    """
 
     id: str
     created: int
     max_model_len: int | None
     strict: bool
+    aliases: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    version: str = ""
 
 
 class Encoder(Protocol):
@@ -126,7 +143,9 @@ class Encoder(Protocol):
     An encoder may have ``waiting() -> Sequence[Frame]``: frames that tell a client, after every ten seconds of
     silence, that its answer is under way. Without it a comment line is sent; with it the opening goes out
     before any wait for a slot. It may have ``progress(Progress) -> Sequence[Frame]``, which is called at most twice a
-    second before the first event, and once right before that, where ``Ask.progress`` asks for it.
+    second before the first event, and once right before that, where ``Ask.progress`` asks for it. It may have
+    ``started(Progress) -> Sequence[Frame]``, called once: when the request has its slot and it is known how much of its
+    prompt was cached; and ``ping(Progress) -> Sequence[Frame]``, whose frames stand in for the comment line.
     """
 
     def opening(self) -> Sequence[Frame]:

@@ -10,8 +10,11 @@ from typing import Any, Generic, Protocol
 import attrs
 
 from maple_protocols.adapter import GenerationAdapter, KeepingAdapter, ListingAdapter
+from maple_protocols.dialect import Dialect, RouteAdapter
 
-OPTIONAL = frozenset({"answers", "counted"})
+DIALECT = ("framing", "any_content_type", "count_path", "greeting", "headers", "refusal", "counts")
+"""What any adapter may have, in the order in which it is checked."""
+OPTIONAL = frozenset({"answers", "counted", "header", *DIALECT})
 
 
 @attrs.frozen
@@ -23,6 +26,18 @@ class _Want:
 
 
 _ROUTE = _Want("a path that begins with /", lambda value: isinstance(value, str) and value.startswith("/"))
+
+
+def _are_routes(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(map(_ROUTE.fits, value))
+        and all(isinstance(methods, tuple) and methods for methods in value.values())
+        and {method for methods in value.values() for method in methods} <= {"GET", "POST"}
+    )
+
+
 _TABLE = _Want("an attrs class", lambda value: isinstance(value, type) and attrs.has(value))
 _ATTRIBUTES: Mapping[str, _Want] = {
     "path": _ROUTE,
@@ -32,6 +47,12 @@ _ATTRIBUTES: Mapping[str, _Want] = {
         "a tuple of paths that begin with /",
         lambda value: isinstance(value, tuple) and bool(value) and all(map(_ROUTE.fits, value)),
     ),
+    "routes": _Want("a mapping of paths that begin with / to GET and POST", _are_routes),
+    "header": _Want("a string", lambda value: value is None or isinstance(value, str)),
+    "framing": _Want("sse or ndjson", lambda value: value in ("sse", "ndjson")),
+    "any_content_type": _Want("True or False", lambda value: isinstance(value, bool)),
+    "count_path": _ROUTE,
+    "greeting": _Want("a string", lambda value: isinstance(value, str)),
     "counted": _Want("a string", lambda value: value is None or isinstance(value, str)),
     "prompt_param": _Want("a string", lambda value: isinstance(value, str)),
     "closed": _Want("True or False", lambda value: isinstance(value, bool)),
@@ -59,6 +80,20 @@ class Served:
     generation: GenerationAdapter | None = None
     keeping: KeepingAdapter | None = None
     listing: ListingAdapter | None = None
+    routes: RouteAdapter | None = None
+    name: str = ""
+    distribution: str = ""
+    """Whose it is: the entry point's name, and the distribution that declares it."""
+
+    @property
+    def adapter(self) -> object:
+        """The adapter, of whichever kind."""
+        return self.generation or self.listing or self.routes
+
+    @property
+    def header(self) -> str | None:
+        """The request header that selects it, where another protocol may serve the same paths."""
+        return getattr(self.routes, "header", None)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -66,13 +101,15 @@ class Served:
         found: tuple[str, ...] = () if self.generation is None else (self.generation.path,)
         found += () if self.count_path is None else (self.count_path,)
         found += () if self.keeping is None else (self.keeping.stored_path, self.keeping.items_path)
+        found += () if self.routes is None else tuple(self.routes.routes)
         return found + (() if self.listing is None else self.listing.paths)
 
     @property
     def count_path(self) -> str | None:
         """Where prompts of a generating protocol are counted, if anywhere."""
-        if getattr(self.generation, "counted", None) is None or self.generation is None:
-            return None
+        own: str | None = getattr(self.generation, "count_path", None)
+        if own is not None or self.generation is None or getattr(self.generation, "counted", None) is None:
+            return own
         return f"{self.generation.path}/input_tokens"
 
 
@@ -81,8 +118,12 @@ def served(adapter: Any) -> Served:
     kind = _kind(adapter)
     if not inspect.getdoc(type(adapter)):
         raise Unfit("has no docstring, from which its routes are described")
-    for name in _members(kind):
+    for name in (*_members(kind), *DIALECT):
         _check_member(adapter, name, kind)
+    if hasattr(adapter, "count_path") and not hasattr(adapter, "counts"):
+        raise Unfit("lacks counts, which answers its count_path")
+    if kind is RouteAdapter:
+        return Served(routes=adapter)
     if kind is ListingAdapter:
         return Served(listing=adapter)
     return Served(generation=adapter, keeping=adapter if kind is KeepingAdapter else None)
@@ -96,7 +137,7 @@ def _check_member(adapter: Any, name: str, kind: type) -> None:
     found = getattr(adapter, name)
     want = _ATTRIBUTES.get(name)
     if want is None:
-        _check_call(found, name, getattr(kind, name))
+        _check_call(found, name, getattr(kind, name, None) or getattr(Dialect, name))
     elif not want.fits(found):
         raise Unfit(f"has a {name} that is not {want.words}")
 
@@ -114,6 +155,8 @@ def _check_call(found: object, name: str, wanted: Callable[..., object]) -> None
 
 def _kind(adapter: object) -> type:
     """A member that only keeping adapters have is a word of its own; else what the most members speak for."""
+    if hasattr(adapter, "routes"):
+        return RouteAdapter
     generation, listing = _members(GenerationAdapter), _members(ListingAdapter)
     if _count(adapter, _members(KeepingAdapter) - generation) and _count(adapter, generation):
         return KeepingAdapter

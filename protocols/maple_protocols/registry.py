@@ -6,7 +6,7 @@ An entry point names an adapter class without arguments; a distribution that dec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 
 import attrs
@@ -29,6 +29,17 @@ class DuplicateProtocol(ProtocolError):
 
     def __str__(self) -> str:
         return f"the protocol {self.name!r} is declared by {' and by '.join(self.distributions)}"
+
+
+@attrs.define(eq=False)
+class UnknownProtocol(ProtocolError):
+    """A protocol that was asked for is not declared by any distribution."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"there is no protocol {self.name!r}; there are {', '.join(self.known)}"
 
 
 @attrs.define(eq=False)
@@ -56,13 +67,18 @@ class UnfitProtocol(ProtocolError):
         return f"the protocol {self.name!r} of {self.distribution} ({self.reference}) {self.words}"
 
 
-def protocols(taken: Iterable[str] = ()) -> tuple[Served, ...]:
-    """One checked adapter of every declared protocol, by name. Raises ProtocolError.
+def protocols(taken: Iterable[str] = (), chosen: Collection[str] = ()) -> tuple[Served, ...]:
+    """The checked adapters of the chosen protocols, by name; of every declared one by default. Raises ProtocolError.
 
     ``taken`` are the Tornado patterns of the server's own routes.
     """
+    declared = dict(sorted(_declared().items()))
+    for name in chosen:
+        if name not in declared:
+            raise UnknownProtocol(name, tuple(declared))
     owners = dict.fromkeys(taken, "the server itself")
-    return tuple(_load(entry, owners) for _, entry in sorted(_declared().items()))
+    wanted = [entry for name, entry in declared.items() if name in chosen or not chosen]
+    return tuple(found for entry in wanted for found in _load(entry, owners))
 
 
 def _declared() -> dict[str, metadata.EntryPoint]:
@@ -78,20 +94,33 @@ def _owner(entry: metadata.EntryPoint) -> str:
     return entry.dist.name if entry.dist else "an unnamed distribution"
 
 
-def _load(entry: metadata.EntryPoint, owners: dict[str, str]) -> Served:
-    """The adapter of an entry point. Its patterns join ``owners``."""
+def _load(entry: metadata.EntryPoint, owners: dict[str, str]) -> list[Served]:
+    """The adapters of an entry point. Their patterns join ``owners``."""
     try:
         adapter = entry.load()()
     except Exception as error:
         raise BrokenProtocol(entry.name, _owner(entry), entry.value) from error
     try:
-        found = served(adapter)
-        for pattern in found.patterns:
-            _check_free(pattern, owners)
+        return [_owned(part, entry, owners) for part in _parts(adapter)]
     except Unfit as unfit:
         raise UnfitProtocol(entry.name, _owner(entry), entry.value, unfit.words) from None
-    owners |= dict.fromkeys(found.patterns, f"the protocol {entry.name!r} of {_owner(entry)}")
-    return found
+
+
+def _parts(adapter: object) -> tuple[object, ...]:
+    parts = getattr(adapter, "parts", (adapter,))
+    if not isinstance(parts, tuple) or not parts:
+        raise Unfit("has parts that are not a tuple of adapters")
+    return parts
+
+
+def _owned(part: object, entry: metadata.EntryPoint, owners: dict[str, str]) -> Served:
+    found = served(part)
+    behind = f" with the header {found.header}" if found.header else ""
+    patterns = [f"{pattern}{behind}" for pattern in found.patterns]
+    for pattern in patterns:
+        _check_free(pattern, owners)
+    owners |= dict.fromkeys(patterns, f"the protocol {entry.name!r} of {_owner(entry)}")
+    return attrs.evolve(found, name=entry.name, distribution=_owner(entry))
 
 
 def _check_free(pattern: str, owners: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ import attrs
 import pytest
 import tokenizers
 from maple_plugins.registry import reasoning_parser, tool_parser
+from maple_protocols.anthropic.adapter import AnthropicModels, MessagesAdapter
 from maple_protocols.kinds import served
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.completions import CompletionsAdapter
@@ -39,6 +40,7 @@ from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
 from maple.settings import Settings
+from maple.signing import signer
 from maple.turn import ParserPair, Turns
 
 T = TypeVar("T")
@@ -256,8 +258,10 @@ def prompt_encoder(golden_folder: pathlib.Path) -> PromptEncoder:
 
 Serve = Callable[..., LiveServer]
 ADAPTERS: tuple[type, ...] = (
+    AnthropicModels,
     ChatAdapter,
     CompletionsAdapter,
+    MessagesAdapter,
     ModelsAdapter,
     ResponsesAdapter,
 )
@@ -315,7 +319,7 @@ def _services(
     )
     return Services(
         settings=HttpSettings.of(settings),
-        turns=Turns(engine, parsers, turn_defaults(settings)),
+        turns=Turns(engine, parsers, turn_defaults(settings), signer(None)),
         protocols=tuple(map(served, adapters)),
         keyring=Keyring.open(settings.api_key, settings.api_key_file),
         metrics=Metrics(engine, version="1.2.3"),

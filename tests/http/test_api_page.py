@@ -45,6 +45,9 @@ PROMISED = {
     "safety_identifier service_tier background store previous_response_id id object created_at status "
     "incomplete_details error output output_text usage usage.input_tokens_details.cached_tokens "
     "usage.output_tokens_details.reasoning_tokens",
+    "POST /v1/messages": "model max_tokens messages system tools tool_choice thinking output_config stop_sequences "
+    "temperature top_p top_k metadata stream",
+    "POST /v1/messages/count_tokens": "",
     "POST /v1/chat/completions/input_tokens": "object input_tokens",
     "POST /v1/responses/input_tokens": "",
     "GET /v1/responses/{id}": "",

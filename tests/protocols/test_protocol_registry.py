@@ -67,6 +67,10 @@ def having(name: str, value: str) -> str:
     return f"{SAMPLE}\n\nGenerateAdapter.{name} = {value}\n"
 
 
+ROUTES = "class GenerateAdapter:\n    'Routes.'\n    def reply(self, call): ...\n    routes"
+"""An adapter of routes, up to what they are."""
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -88,6 +92,21 @@ def having(name: str, value: str) -> str:
         ),
         (having("path", "'/health'"), "has the path /health, which the server itself serves already"),
         (having("path", "'/ui'"), "has the path /ui, which the server itself serves already"),
+        (having("framing", "'xml'"), "has a framing that is not sse or ndjson"),
+        (having("any_content_type", "1"), "has a any_content_type that is not True or False"),
+        (having("greeting", "b''"), "has a greeting that is not a string"),
+        (having("headers", "{}"), "has a headers that cannot be called"),
+        (having("refusal", "lambda self: None"), r"has a refusal that does not take \(failure\)"),
+        (having("count_path", "'/count'"), "lacks counts, which answers its count_path"),
+        (having("parts", "()"), "has parts that are not a tuple of adapters"),
+        (having("parts", "[]"), "has parts that are not a tuple of adapters"),
+        (having("routes", "{'/a': ('GET',)}"), "lacks reply, which a RouteAdapter has"),
+        (
+            f"{ROUTES} = {{'/a': ('PUT',)}}\n",
+            "has a routes that is not a mapping of paths that begin with / to GET and POST",
+        ),
+        (f"{ROUTES} = {{'/a': ('GET',)}}\n    header = 1\n", "has a header that is not a string"),
+        (f"{ROUTES} = {{'/readyz': ('GET',)}}\n", "has the path /readyz, which the server itself"),
         ("class GenerateAdapter:\n    'Nothing.'\n", "lacks path, which a GenerationAdapter has"),
         (
             "class GenerateAdapter:\n    'A list.'\n    paths = ('/list',)\n",
@@ -107,6 +126,27 @@ def test_an_incomplete_protocol_is_one_line(install: Install, source: str, words
         registry.protocols(TAKEN)
     assert re.fullmatch(whole, str(caught.value))
     assert caught.value.__cause__ is None  # no traceback: the line is the whole story
+
+
+def test_some_protocols_can_be_chosen(install: Install) -> None:
+    """The others are not even imported; a name that none has is refused with those that there are."""
+    install("maple-server", {**BUILT_IN, "broken": "nothing_like_it:None"})
+    (found,) = registry.protocols(chosen=("models",))
+    assert (found.name, found.distribution) == ("models", "maple-server")
+    with pytest.raises(registry.UnknownProtocol, match="no protocol 'model'; there are broken, chat, models"):
+        registry.protocols(chosen=("model",))
+
+
+def test_a_header_lets_two_protocols_share_a_path(install: Install) -> None:
+    """Once for each header."""
+    root = install("maple-server", {"a": BUILT_IN["models"]})
+    source = f"{ROUTES} = {{'/v1/models': ('GET',)}}\n    header = 'x-mine'\n"
+    (root / "acme_mine.py").write_text(source)
+    install("acme", {"b": "acme_mine:GenerateAdapter"})
+    assert [found.header for found in registry.protocols()] == [None, "x-mine"]
+    install("acme2", {"c": "acme_mine:GenerateAdapter"})
+    with pytest.raises(registry.UnfitProtocol, match="which the protocol 'b' of acme serves already"):
+        registry.protocols()
 
 
 def test_two_distributions_of_one_name_are_both_named(install: Install) -> None:

@@ -34,7 +34,7 @@ class ModelCard:
 
 @attrs.frozen(kw_only=True)
 class ModelList:
-    """All served models: one."""
+    """The one served model, under each of its names."""
 
     object: Literal["list"]
     data: tuple[ModelCard, ...]
@@ -48,16 +48,18 @@ class ModelsAdapter:
 
     def answer(self, served: ServedModel, wanted: str | None) -> JsonObject:
         """The list, or one card where ``wanted`` is an id. Raises ModelNotFound."""
+        names = (served.id, *served.aliases)
         if wanted is None:
-            return as_json(ModelList(object="list", data=(_card(served),)))
-        if served.strict and not names_model(wanted, served.id):
+            return as_json(ModelList(object="list", data=tuple(_card(served, name) for name in names)))
+        if served.strict and not any(names_model(wanted, name) for name in names):
             raise ModelNotFound(wanted)
-        return as_json(_card(served))
+        known = next((name for name in names if names_model(wanted, name)), served.id)
+        return as_json(_card(served, known))
 
 
-def _card(served: ServedModel) -> ModelCard:
+def _card(served: ServedModel, name: str) -> ModelCard:
     return ModelCard(
-        id=served.id,
+        id=name,
         object="model",
         created=served.created,
         owned_by=OWNER,
