@@ -1,0 +1,1 @@
+"""Anthropic's protocol: messages, their count, and the model listing in its shape."""
