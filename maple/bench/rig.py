@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 
@@ -109,6 +110,33 @@ class Rig:
             tokens = self.model.step(slices).argmax(1).astype(np.int32)
         return self._work.decoded * self._work.batch / (time.perf_counter() - begun)
 
+    def head(self) -> float:
+        """Tokens a second of the head alone: what one layer with it takes, less what the layer takes."""
+        shape = attrs.evolve(self.loaded.shape, full_layers=self.loaded.shape.full_layers[:1])
+        weights = attrs.evolve(self.loaded.weights, layers=self.loaded.weights.layers[:1])
+        model = NativeModel(
+            shape,
+            weights,
+            threads=self.model.threads,
+            activations=self.model.activations,
+            path=self.model.path,
+            kv_blocks=1,
+            max_tokens=1,
+        )
+        first = self._long[:1]
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for i in range(2 * self._work.decoded):
+            begun = time.perf_counter()
+            model.step([_slice([5], 0, first, logits=i % 2)])
+            seconds[i % 2].append(time.perf_counter() - begun)
+        model.close()
+        without, with_head = (statistics.median(times) for times in seconds)
+        return 1 / max(with_head - without, 1e-9)
+
+    def head_bytes(self) -> float:
+        """Bytes that the head reads for a token."""
+        return float(self.loaded.layout.parts["head"].nbytes)
+
     def read_rate(self) -> float:
         """Bytes a second that the threads read from memory: experts of the first layers in turn."""
         read, best = default_library().maple_read_all, 0.0
@@ -122,7 +150,7 @@ class Rig:
     def token_bytes(self, context: int) -> float:
         """Bytes that one decoded token reads: dense parts, its experts, the head, keys and values."""
         shape, parts = self.loaded.shape, self.loaded.layout.parts
-        total = float(parts["head"].nbytes)
+        total = self.head_bytes()
         for i in range(shape.layers):
             dense = sum(parts[f"layers.{i}.{name}"].nbytes for name in ("router", "qkv", "output"))
             total += dense + self._expert_bytes(i) * shape.experts_per_token

@@ -16,6 +16,8 @@ __all__ = ["Line", "Report", "measure"]
 _BEYOND_CACHES = 256 << 20
 """Weights of fewer bytes are not read from memory at every token."""
 
+_HEAD = "head alone"
+
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -82,6 +84,7 @@ def measure(
         rates.append(rig.read_rate())
         _decode_and_prefill(rig, work, peer, ours, theirs)
         rates.append(rig.read_rate())
+        ours.add(_HEAD, rig.head())
         ours.add(_batch_name(work), rig.batch())
         if peer is not None:
             theirs.add(_batch_name(work), peer.batch(work.batch, work.batch_context, work.decoded))
@@ -122,6 +125,7 @@ def _lines(rig: Rig, work: Workload, ours: _Notes, theirs: _Notes, rate: float) 
     limits: dict[str, float] = {}
     if rig.loaded.layout.nbytes >= _BEYOND_CACHES:
         limits = {f"decode at {context}": rate / rig.token_bytes(context) for context in work.contexts}
+        limits[_HEAD] = rate / rig.head_bytes()
         limits[_batch_name(work)] = work.batch * rate / rig.batch_bytes()
     names = [*(f"decode at {n}" for n in work.contexts), *(f"prefill {n}" for n in work.prompts)]
     return [
@@ -132,7 +136,7 @@ def _lines(rig: Rig, work: Workload, ours: _Notes, theirs: _Notes, rate: float) 
             limit=limits.get(name),
             rounds=tuple(ours.values[name]),
         )
-        for name in (*names, _batch_name(work))
+        for name in (*names, _batch_name(work), _HEAD)
     ]
 
 

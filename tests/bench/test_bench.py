@@ -67,6 +67,7 @@ def test_a_quick_run_measures_everything(tmp_path: pathlib.Path, capsys: pytest.
         "prefill 32",
         "prefill 256",
         "batch of 8",
+        "head alone",
     ]
     for line in content["lines"]:
         assert line["ours"] > 0
