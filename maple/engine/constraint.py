@@ -21,7 +21,7 @@ class Matcher(Protocol):
     """One text on its way through a grammar."""
 
     def mask(self) -> Mask:
-        """The ids that may come next, the text's ends among them where it may end."""
+        """The ids that may come next, the text's ends among them where it may end. Raises OutOfGrammar."""
         ...
 
     def accept(self, token_id: int) -> bool:
@@ -38,7 +38,7 @@ class Grammar(Protocol):
 
 
 class OutOfGrammar(Exception):
-    """An id was taken that the grammar has no place for."""
+    """The text cannot go on: an id has no place in the grammar, or the matcher has used up its limits."""
 
 
 class Constraint:
@@ -59,7 +59,7 @@ class Constraint:
         self._gap = behind is not None
 
     def mask(self) -> Mask | None:
-        """The ids that may come next; None while any may."""
+        """The ids that may come next; None while any may. Raises OutOfGrammar."""
         if self._behind is not None:
             return None
         mask = self._matcher.mask()

@@ -132,8 +132,11 @@ class Sampler:
         if sampling.repetition_penalty != 1:
             self._note(prompt_ids)
 
-    def row(self, logits: Floats, held_to: Mask | None = None) -> SampleRow:
-        """What the next id is to be chosen from, where ``held_to`` allows it; each row draws a number of its own."""
+    def row(self, logits: Floats, held_to: Mask | None = None, *, ends: bool = True) -> SampleRow:
+        """What the next id is to be chosen from, where ``held_to`` allows it; each row draws a number of its own.
+
+        Without ``ends`` the text does not end by itself.
+        """
         greedy = self._sampling.temperature == 0
         return SampleRow(
             logits=logits,
@@ -145,7 +148,7 @@ class Sampler:
             counts=self._counts.counts if self._counts else (),
             biased=self._biased,
             bias=self._bias,
-            mask=_both(self._mask(), held_to),
+            mask=_both(self._mask(ends), held_to),
             presence=self._sampling.presence,
             frequency=self._sampling.frequency,
             min_p=self._sampling.min_p,
@@ -180,11 +183,11 @@ class Sampler:
         seed = self._sampling.seed
         return np.random.Generator(np.random.PCG64(None if seed is None else seed % 2**64))
 
-    def _mask(self) -> Mask | None:
+    def _mask(self, ends: bool = True) -> Mask | None:
         """The ids that may be chosen now."""
         if self._taken < self._sampling.min_tokens:
             return self._barred
-        return self._endless if self._sampling.ignore_eos else self._allowed.mask
+        return self._allowed.mask if ends and not self._sampling.ignore_eos else self._endless
 
     @functools.cached_property
     def _barred(self) -> Mask:

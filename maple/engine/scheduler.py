@@ -14,14 +14,14 @@ import numpy.typing as npt
 import structlog
 
 from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, StopReason
-from maple.engine.constraint import Constraint
+from maple.engine.constraint import Constraint, OutOfGrammar
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.openings import Openings
 from maple.engine.prefill import PrefillShares
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import LoadedEngine, PrefillLimits
-from maple.engine.sampling import Allowed, Sampler
+from maple.engine.sampling import Allowed, Sampler, SampleRow
 from maple.engine.sequence import RunningSequence
 from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
@@ -187,18 +187,30 @@ class Scheduler(Generic[Key]):
 
     def _sample(self, computed: Sequence[tuple[RunningSequence[Key], Row]]) -> None:
         """Choose all next ids at once."""
-        forced = {one.key: token_id for one, _ in computed if (token_id := one.forced()) is not None}
-        free = [(one, row) for one, row in computed if one.key not in forced]
-        chosen = self._choose(
-            [one.sampler.row(row, one.constraint.mask() if one.constraint else None) for one, row in free]
-        )
-        forced.update(zip((one.key for one, _ in free), chosen, strict=True))
-        for sequence, _ in computed:
-            token_id = forced[sequence.key]
+        next_ids = {one.key: token_id for one, _ in computed if (token_id := one.forced()) is not None}
+        free = [(one, row) for one, row in computed if one.key not in next_ids]
+        rows = [(one, row) for one, logits in free if (row := self._row(one, logits)) is not None]
+        chosen = self._choose([row for _, row in rows])
+        next_ids.update(zip((one.key for one, _ in rows), chosen, strict=True))
+        for sequence in [one for one, _ in computed if one.key in next_ids]:
             try:
-                self._advance(sequence, sequence.sampler.take(token_id))
+                self._advance(sequence, sequence.sampler.take(next_ids[sequence.key]))
+            except OutOfGrammar as error:
+                self._leave_grammar(sequence, error)
             except Exception:  # logits that nothing can be sampled from, above all: the others are fine
                 self._fail([sequence])
+
+    def _row(self, sequence: RunningSequence[Key], logits: Row) -> SampleRow | None:
+        """What the next id is chosen from; None for a text that its grammar cannot let go on, which has ended."""
+        try:
+            return sequence.row(logits)
+        except OutOfGrammar as error:
+            self._leave_grammar(sequence, error)
+            return None
+
+    def _leave_grammar(self, sequence: RunningSequence[Key], error: OutOfGrammar) -> None:
+        log.warning("engine.grammar_spent", request_id=sequence.job.request_id, reason=str(error))
+        self._close(sequence, "length")
 
     def _advance(self, sequence: RunningSequence[Key], token_id: int) -> None:
         if sequence.first_token is None:

@@ -13,7 +13,7 @@ from maple.engine.kv.cache import CacheHandle
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.prefill import Prompt
 from maple.engine.runner import SequenceSlice
-from maple.engine.sampling import Sampler
+from maple.engine.sampling import Floats, Sampler, SampleRow
 from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
 
@@ -89,6 +89,16 @@ class RunningSequence(Generic[Key]):
     def forced(self) -> int | None:
         """The id that has to come next, whatever the logits say."""
         return None if self.thinking is None else self.thinking.forced(self.job.max_tokens - self.sampled)
+
+    def row(self, logits: Floats) -> SampleRow:
+        """What the next id is chosen from. Raises OutOfGrammar.
+
+        An answer that is held to a form has to come: the text does not end before it begins.
+        """
+        if self.constraint is None:
+            return self.sampler.row(logits)
+        mask = self.constraint.mask()
+        return self.sampler.row(logits, mask, ends=mask is not None)
 
     def overdue(self, now: float) -> bool:
         """Whether it has run for longer than its job allows."""

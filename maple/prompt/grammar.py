@@ -19,7 +19,7 @@ import numpy as np
 from maple_plugins.parser import CallForm, ToolSpec
 from maple_protocols.ask import AnswerForm, ForcedCalls
 
-from maple.engine.constraint import Mask
+from maple.engine.constraint import Mask, OutOfGrammar
 from maple.errors import MapleError
 
 WHITESPACE = "[ \\n]{0,2}"
@@ -27,6 +27,9 @@ WHITESPACE = "[ \\n]{0,2}"
 
 MOST_SOURCE = 1 << 18
 """Characters of a schema, regular expression or grammar."""
+
+MOST_SYMBOLS = 20_000
+"""Symbols of a compiled grammar; the time that it takes to compile grows with their square (0.5 s for so many)."""
 
 _KEPT = 64
 _REASON_LENGTH = 300
@@ -71,11 +74,14 @@ class LlMatcher:
                 mask[token_id // 32] |= np.uint32(1 << token_id % 32)
         else:
             self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._matcher.is_error():  # it then counts as stopped, as if the text were whole
+            raise OutOfGrammar(_one_line(self._matcher.get_error()))
         return mask
 
     def accept(self, token_id: int) -> bool:
         """Whether the grammar has a place for it."""
-        return bool(self._matcher.is_stopped() or self._matcher.consume_token(token_id))
+        taken = self._matcher.is_stopped() or self._matcher.consume_token(token_id)
+        return bool(taken and not self._matcher.is_error())
 
 
 @attrs.frozen(kw_only=True)
@@ -112,11 +118,15 @@ def compile_form(form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -
 
 @functools.lru_cache(maxsize=_KEPT)
 def _compiled(folder: pathlib.Path, eos: tuple[int, ...], text: str) -> Any:
-    """Llguidance's matcher at the beginning of a grammar, to be copied. Raises ValueError."""
+    """Llguidance's matcher at the beginning of a grammar, to be copied. Raises ValueError.
+
+    Copies share its first mask, by far the dearest one of a large grammar: it is made here, not on the engine's thread.
+    """
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 -- only where a form is asked for
 
-    limits = LLParserLimits(max_grammar_size=100_000, max_lexer_states=50_000, verbose_errors=False)
+    limits = LLParserLimits(max_grammar_size=MOST_SYMBOLS, max_lexer_states=50_000, verbose_errors=False)
     matcher = LLMatcher(_tokenizer(folder, eos), text, log_level=0, limits=limits)
+    matcher.compute_bitmask()
     if matcher.is_error():
         raise ValueError(matcher.get_error())
     return matcher
@@ -139,7 +149,7 @@ def _tokenizer(folder: pathlib.Path, eos: tuple[int, ...]) -> Any:
     return LLTokenizer(json.dumps(source), eos_token=list(eos) or None, slices=slices)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())[:_REASON_LENGTH] or "it is nested too deeply"
 
 

@@ -109,6 +109,45 @@ def test_structured_outputs(client: openai.OpenAI, form: dict[str, Any], fits: A
     assert fits(raw.choices[0].text)
 
 
+def test_thinking_does_not_end_the_text_before_the_answer(client: openai.OpenAI) -> None:
+    """Even where nothing is likelier than its end: what ends with stop fits the form."""
+    answer = client.chat.completions.create(
+        model="any",
+        messages=[{"role": "user", "content": "hi"}],
+        logit_bias={"0": 99, "2": 99},
+        max_tokens=200,
+        extra_body={
+            "structured_outputs": {"choice": ["yes", "no"]},
+            "thinking_token_budget": 8,
+        },
+    )
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.choices[0].message.content in ("yes", "no")
+
+
+def test_a_form_that_lets_nothing_more_come_ends_the_answer(client: openai.OpenAI) -> None:
+    """Though more tokens were wanted: it is whole, and no id is left that both allow."""
+    for wanted in ({"min_tokens": 30}, {"ignore_eos": True}):
+        extra = {"structured_outputs": {"choice": ["yes", "no"]}, **wanted}
+        raw = client.completions.create(model="any", prompt="hi", extra_body=extra, max_tokens=60)
+        assert raw.choices[0].text in ("yes", "no")
+        assert raw.choices[0].finish_reason == "stop"
+
+
+def test_a_form_that_is_too_much_for_its_matcher_is_cut_or_refused(client: openai.OpenAI) -> None:
+    """Never an error, never a stop that does not fit, and those beside it go on."""
+    extra = {"structured_outputs": {"regex": "(?:a?){500}a{500}"}}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        beside = pool.submit(ask, client, 4)
+        for _ in range(2):
+            try:
+                raw = client.completions.create(model="any", prompt="hi", extra_body=extra, max_tokens=60)
+                assert raw.choices[0].finish_reason == "length"
+            except openai.BadRequestError as refused:
+                assert refused.param == "structured_outputs.regex"  # noqa: PT017 -- which of the two is the library's
+        assert beside.result() == ask(client, 4)
+
+
 def test_tool_markup_in_a_string_is_text(client: openai.OpenAI) -> None:
     """With a form and no tools, no tool parser looks into the answer."""
     answer = client.chat.completions.create(
