@@ -115,3 +115,11 @@ def test_both_are_booleans(server: LiveServer, path: str, field: str) -> None:
     """Anything else is refused by its name."""
     answer = server.post(path, {**BODIES[path], field: 1})
     assert (answer.status, answer.error["param"]) == (400, field)
+
+
+@ROUTES
+def test_obfuscation_may_be_asked_for_in_vain(server: LiveServer, path: str) -> None:
+    """OpenAI's own clients send the wish; a stream is the same with it."""
+    plain = [event.get("type", event.get("choices")) for event in events(server, path)]
+    told = events(server, path, stream_options={"include_obfuscation": True})
+    assert [event.get("type", event.get("choices")) for event in told] == plain
