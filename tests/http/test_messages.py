@@ -184,13 +184,17 @@ def test_a_prefill_goes_on(serve: Serve) -> None:
         ({"tool_choice": {"type": "some"}}, "tool_choice.type must be one of"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name is required"),
         ({"tool_choice": {"type": "tool", "name": "a"}}, "tool_choice.name must name one of the tools"),
-        ({"tool_choice": {"type": "any"}, "tools": TOOLS}, "tool_choice.type must be auto or none"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice.type must be auto or none"),
         ({"thinking": {"type": 1}}, "thinking.type must be a string"),
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens is required"),
         ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens must be at least"),
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "must be less than max_tokens"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format is not served"),
-        ({"output_format": {"type": "json_schema"}}, "output_format is not served"),
+        ({"output_config": {"effort": 1}}, "output_config.effort must be a string"),
+        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type must be one of"),
+        (
+            {"output_format": {"type": "json_schema", "schema": 1}},
+            "output_format.schema must be a JSON Schema",
+        ),
         ({"temperature": 1.5}, "temperature must be at least 0 and at most 1"),
     ],
 )
@@ -350,7 +354,7 @@ def test_what_else_a_message_can_hold(serve: Serve) -> None:
     assert "web_search" not in prompt
     assert "<tools>" not in prompt
     ignored = set(answer.headers["X-Maple-Ignored"].split(","))
-    vain = {"thinking.budget_tokens", "output_config.effort", "tool_choice.disable_parallel_tool_use"}
+    vain = {"tool_choice.disable_parallel_tool_use"}
     assert vain | {"tools[].web_search_20250305", "tools[].?"} <= ignored
     assert server.post("/v1/messages", body(("user", []), ("assistant", "a"), ("user", "b"))).status == 200
 
@@ -364,3 +368,30 @@ def test_the_type_of_a_failure_in_the_stream(code: str | None) -> None:
     kind = "server_error" if code else "invalid_request_error"
     expected = "overloaded_error" if code else "invalid_request_error"
     assert type_of(ErrorBody(message="m", type=kind, code=code)) == expected
+
+
+def test_what_is_forced_and_bounded_reaches_the_engine() -> None:
+    """Calls, one or more, with the named tool alone; a form; a budget and an effort."""
+    from maple_protocols.adapter import Policy
+    from maple_protocols.anthropic.adapter import MessagesAdapter
+    from maple_protocols.ask import Conversation, ForcedCalls
+
+    tools = [{**TOOLS[0], "strict": True}, {"name": "write", "input_schema": {"type": "object"}}]
+    schema = {"type": "json_schema", "schema": {"type": "object"}}
+    sent = {
+        **BODY,
+        "max_tokens": 5000,
+        "tools": tools,
+        "tool_choice": {"type": "tool", "name": "read", "disable_parallel_tool_use": True},
+        "thinking": {"type": "enabled", "budget_tokens": 2000},
+        "output_config": {"effort": "low", "format": schema},
+    }
+    ask = MessagesAdapter().structure(sent, Policy())
+    assert isinstance(ask.prompt, Conversation)
+    assert [spec.name for spec in ask.prompt.tool_specs] == ["read"]
+    assert ask.forced_calls == ForcedCalls(single=True, strict=frozenset({"read"}))
+    assert ask.form is not None
+    assert (ask.form.param, ask.form.value) == ("output_config.format.schema", {"type": "object"})
+    assert (ask.thinking_budget, ask.effort, ask.ignored) == (2000, "low", ())
+    named = MessagesAdapter().structure({**BODY, "output_format": schema}, Policy())
+    assert named.form == ask.form

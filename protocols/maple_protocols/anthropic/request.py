@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from maple_protocols.adapter import Policy
 from maple_protocols.anthropic.content import SystemShape, Turn, holds_nothing_to_read
-from maple_protocols.ask import Ask, Conversation, Ending, Message, SamplingWish
+from maple_protocols.ask import AnswerForm, Ask, Conversation, Ending, ForcedCalls, Message, SamplingWish
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai import fields
+from maple_protocols.openai.forms import FormatShape
 from maple_protocols.openai.messages import UNREADABLE
 from maple_protocols.reading import drop, reading
 from maple_protocols.rules import (
@@ -49,6 +50,7 @@ class Tool:
     name: str
     description: str | None
     schema: Mapping[str, object] | None
+    strict: bool = False
 
     @property
     def nested(self) -> Mapping[str, object]:
@@ -67,6 +69,7 @@ class ToolFields:
     name: Annotated[str, Length(least=1, most=128)]
     description: str | None = None
     input_schema: Annotated[Mapping[str, Any] | None, Doc("JSON Schema of the input.")] = None
+    strict: Annotated[bool, Doc("A forced call's input is what the schema allows.")] = False
     type: Annotated[object, Doc("custom, or a server's tool, which is dropped.")] = None
 
 
@@ -81,7 +84,7 @@ class ToolShape(Shape):
             drop("tools[]", kind if isinstance(kind, str) else "?")
             return None
         found: ToolFields = read(ToolFields, value)
-        return Tool(found.name, found.description, found.input_schema)
+        return Tool(found.name, found.description, found.input_schema, found.strict)
 
     @override
     def schema(self) -> Schema:
@@ -156,6 +159,38 @@ class ThinkingShape(Shape):
         return {"type": "object", "required": ["type"], "properties": {"type": kind}}
 
 
+FORMAT = FormatShape("output_config.format", nested=False)
+
+
+@attrs.frozen
+class OutputConfig:
+    """How much to think, and what the answer has to be."""
+
+    effort: str | None = None
+    form: AnswerForm | None = None
+
+
+@attrs.frozen
+class OutputShape(Shape):
+    """An effort and a format; other members have no effect."""
+
+    @override
+    def structure(self, value: object) -> OutputConfig:
+        given = mapping(value)
+        effort, form = given.get("effort"), given.get("format")
+        if effort is not None and not isinstance(effort, str):
+            raise Misfit("must be a string", "effort")
+        try:
+            return OutputConfig(effort, None if form is None else FORMAT.structure(form))
+        except Misfit as misfit:
+            raise misfit.under("format") from None
+
+    @override
+    def schema(self) -> Schema:
+        properties: Schema = {"effort": {"type": "string"}, "format": FORMAT.schema()}
+        return {"type": "object", "properties": properties}
+
+
 @attrs.frozen(kw_only=True)
 class MessagesRequest:
     """The body of POST /v1/messages, its fields in the order in which they are checked."""
@@ -165,10 +200,14 @@ class MessagesRequest:
     messages: Annotated[tuple[Turn, ...], NotEmpty(), Doc("The conversation so far.")]
     system: Annotated[str | None, SystemShape(), Doc("Instructions: text, or blocks of it.")] = None
     tools: Annotated[tuple[Annotated[Tool | None, ToolShape()], ...], Doc("What the model may call.")] = ()
-    tool_choice: Annotated[Choice | None, ChoiceShape(), Doc("auto or none.")] = None
+    tool_choice: Annotated[Choice | None, ChoiceShape(), Doc("any and tool force calls.")] = None
     thinking: Annotated[Thinking | None, ThinkingShape(), Doc("By default as the server has it.")] = None
-    output_config: Annotated[Mapping[str, Any] | None, Doc("Its effort has no effect.")] = None
-    output_format: Annotated[Mapping[str, Any] | None, Doc("Another name of output_config.format.")] = None
+    output_config: Annotated[
+        OutputConfig | None,
+        OutputShape(),
+        Doc("effort, and a format with the schema that the answer has to have."),
+    ] = None
+    output_format: Annotated[AnswerForm | None, FORMAT, Doc("Another name of output_config.format.")] = None
     stop_sequences: fields.Stop = ()
     temperature: Annotated[float | None, Range(least=0, most=1), Doc("0 is greedy.")] = None
     top_p: fields.TopP = None
@@ -209,6 +248,10 @@ def messages_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: boo
             include_reasoning=policy.include_reasoning and (found.thinking is None or found.thinking.shown),
             progress=found.return_progress and found.stream,
             timings=found.timings is True,
+            thinking_budget=None if found.thinking is None else found.thinking.budget,
+            effort=None if found.output_config is None else found.output_config.effort,
+            form=(found.output_config and found.output_config.form) or found.output_format,
+            forced_calls=_forced(found),
             session_id=_session(found, policy),
             extended=True,
             ignored=(*ignored(MessagesRequest, body), *_vain(found), *notes.dropped),
@@ -217,12 +260,20 @@ def messages_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: boo
 
 def _vain(found: MessagesRequest) -> Iterator[str]:
     """What is taken and bounds nothing."""
-    if found.thinking is not None and found.thinking.budget is not None:
-        yield "thinking.budget_tokens"
-    if (found.output_config or {}).get("effort") is not None:
-        yield "output_config.effort"
-    if found.tool_choice is not None and found.tool_choice.single:
+    if found.tool_choice is not None and found.tool_choice.single and _forced(found) is None:
         yield "tool_choice.disable_parallel_tool_use"
+
+
+def _forced(found: MessagesRequest) -> ForcedCalls | None:
+    choice = found.tool_choice
+    if choice is None or choice.kind not in ("any", "tool"):
+        return None
+    strict = frozenset(tool.name for tool in found.tools if tool is not None and tool.strict)
+    return ForcedCalls(single=choice.single, strict=strict)
+
+
+def _is_shown(name: str, choice: Choice | None) -> bool:
+    return choice is None or (choice.kind != "none" and choice.name in (None, name))
 
 
 def _conversation(found: MessagesRequest) -> Conversation:
@@ -234,8 +285,7 @@ def _conversation(found: MessagesRequest) -> Conversation:
     messages, ending, thinking = _ended([message for turn in found.messages for message in turn], found)
     if found.system:
         messages = [Message(role="system", content=found.system), *messages]
-    hidden = found.tool_choice is not None and found.tool_choice.kind == "none"
-    offered = [tool for tool in found.tools if tool is not None and not hidden]
+    offered = [tool for tool in found.tools if tool is not None and _is_shown(tool.name, found.tool_choice)]
     return Conversation(
         messages=tuple(messages),
         tools=tuple(tool.nested for tool in offered),
@@ -298,8 +348,8 @@ def _check_choice(choice: Choice, earlier: Mapping[str, Any]) -> None:
     names = {tool.name for tool in earlier.get("tools", ()) if tool is not None}
     if choice.name is not None and choice.name not in names:
         raise Misfit("must name one of the tools", "name")
-    if choice.kind in ("any", "tool"):
-        raise Misfit("must be auto or none: this server cannot force a call", "type")
+    if choice.kind == "any" and not names:
+        raise Misfit("must be auto or none where there are no tools", "type")
 
 
 def _check_thinking(thinking: Thinking, earlier: Mapping[str, Any]) -> None:
@@ -307,18 +357,4 @@ def _check_thinking(thinking: Thinking, earlier: Mapping[str, Any]) -> None:
         raise Misfit("must be less than max_tokens", "budget_tokens")
 
 
-def _check_config(config: Mapping[str, Any], _: Mapping[str, Any]) -> None:
-    if config.get("format") is not None:
-        raise Misfit("is not served: this server cannot force a format", "format")
-
-
-def _check_format(_: Mapping[str, Any], __: Mapping[str, Any]) -> None:
-    raise Misfit("is not served: this server cannot force a format")
-
-
-_CHECKS: Mapping[str, Check] = {
-    "tool_choice": _check_choice,
-    "thinking": _check_thinking,
-    "output_config": _check_config,
-    "output_format": _check_format,
-}
+_CHECKS: Mapping[str, Check] = {"tool_choice": _check_choice, "thinking": _check_thinking}
