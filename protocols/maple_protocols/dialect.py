@@ -80,8 +80,8 @@ class Dialect(Protocol):
 class RouteAdapter(Protocol):
     """A protocol's routes that do not generate; answered while the model loads, too.
 
-    ``routes`` maps Tornado patterns with one group at most to their methods, GET and POST. With ``header``, requests
-    that carry a header of that name come here, also where another protocol serves the same path.
+    ``routes`` maps Tornado patterns with one group at most to their methods, GET, POST and DELETE. With
+    ``header``, requests that carry a header of that name come here, also where another protocol serves the same path.
     """
 
     routes: ClassVar[Mapping[str, tuple[str, ...]]]

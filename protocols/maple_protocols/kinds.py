@@ -34,7 +34,7 @@ def _are_routes(value: object) -> bool:
         and bool(value)
         and all(map(_ROUTE.fits, value))
         and all(isinstance(methods, tuple) and methods for methods in value.values())
-        and {method for methods in value.values() for method in methods} <= {"GET", "POST"}
+        and {method for methods in value.values() for method in methods} <= {"GET", "POST", "DELETE"}
     )
 
 
@@ -47,7 +47,7 @@ _ATTRIBUTES: Mapping[str, _Want] = {
         "a tuple of paths that begin with /",
         lambda value: isinstance(value, tuple) and bool(value) and all(map(_ROUTE.fits, value)),
     ),
-    "routes": _Want("a mapping of paths that begin with / to GET and POST", _are_routes),
+    "routes": _Want("a mapping of paths that begin with / to GET, POST and DELETE", _are_routes),
     "header": _Want("a string", lambda value: value is None or isinstance(value, str)),
     "framing": _Want("sse or ndjson", lambda value: value in ("sse", "ndjson")),
     "any_content_type": _Want("True or False", lambda value: isinstance(value, bool)),

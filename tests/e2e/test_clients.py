@@ -32,6 +32,8 @@ THOUGHT = "thought: \\S(?s:.)*answer: .*391"
 STREAMED = "\n.*391.*\n$"
 EXPECTED = {
     "openai_python.py": THOUGHT + "(?s:.)*" + STREAMED,
+    "anthropic_python.py": "answer: .*391(?s:.)*" + STREAMED,
+    "ollama_python.py": THOUGHT + "(?s:.)*" + STREAMED,
     "openai_javascript.mjs": THOUGHT + "(?s:.)*" + STREAMED,
     "langchain_sample.py": "391.*\n(?s:.)*sunny",
     "litellm_sample.py": THOUGHT + "(?s:.)*" + STREAMED,

@@ -103,7 +103,7 @@ ROUTES = "class GenerateAdapter:\n    'Routes.'\n    def reply(self, call): ...\
         (having("routes", "{'/a': ('GET',)}"), "lacks reply, which a RouteAdapter has"),
         (
             f"{ROUTES} = {{'/a': ('PUT',)}}\n",
-            "has a routes that is not a mapping of paths that begin with / to GET and POST",
+            "has a routes that is not a mapping of paths that begin with / to GET, POST and DELETE",
         ),
         (f"{ROUTES} = {{'/a': ('GET',)}}\n    header = 1\n", "has a header that is not a string"),
         (f"{ROUTES} = {{'/readyz': ('GET',)}}\n", "has the path /readyz, which the server itself"),

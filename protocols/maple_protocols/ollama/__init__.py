@@ -1,0 +1,1 @@
+"""Ollama's api: chat, generate, and what its clients ask about the model."""
