@@ -35,7 +35,7 @@ from maple.observe.watchdog import Watchdog, end_anyway
 from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
-from maple.settings import Settings, reserve
+from maple.settings import Settings, guards_loops, reserve
 from maple.signing import signer
 from maple.turn import ParserPair, TurnDefaults, Turns
 
@@ -120,6 +120,7 @@ def turn_defaults(settings: Settings) -> TurnDefaults:
         enable_thinking=settings.enable_thinking,
         request_timeout=settings.request_timeout,
         answer_reserve=reserve(settings),
+        loop_guard=guards_loops(settings),
         efforts={
             word: int(most) for word, _, most in (one.partition("=") for one in settings.reasoning_effort)
         },

@@ -132,6 +132,11 @@ class Settings:
         kind="auto_integer",
         low=0,
     )
+    loop_guard: str = setting(
+        "auto",
+        "close reasoning that goes round in circles; auto is on at the extended level alone",
+        kind="auto_bool",
+    )
     reasoning_effort: tuple[str, ...] = setting(
         ("low=512", "medium=2048"),
         "most tokens of reasoning by effort, at the extended level; other words have no bound",
@@ -223,6 +228,13 @@ def reserve(settings: Settings) -> int:
     if isinstance(settings.answer_reserve, int):
         return settings.answer_reserve
     return 512 if settings.api_level == "extended" else 0
+
+
+def guards_loops(settings: Settings) -> bool:
+    """Whether reasoning that goes round in circles is closed."""
+    if settings.loop_guard == "auto":
+        return settings.api_level == "extended"
+    return settings.loop_guard == "true"
 
 
 def specs() -> dict[str, Spec]:

@@ -61,6 +61,7 @@ class TurnDefaults:
     enable_thinking: bool
     request_timeout: float
     answer_reserve: int = 0
+    loop_guard: bool = False
     efforts: Mapping[str, int] = attrs.field(factory=dict)
 
 
@@ -259,7 +260,8 @@ class Turns:
         budget = ask.thinking_budget
         if budget is None and ask.extended:
             budget = self._defaults.efforts.get(ask.effort or "")
-        if budget is None and not reserve:
+        loop_guard = self._defaults.loop_guard
+        if budget is None and not reserve and not loop_guard:
             return None
         closer = self._parsers.closer(ask, prompt, "thinking_token_budget" if ask.thinking_budget else None)
         if closer is None:
@@ -267,7 +269,12 @@ class Turns:
         closing = prompts.encoder.control_ids(f"{closer}\n\n")
         line = prompts.encoder.control_ids("\n")
         return ThinkingLimits(
-            closer=closer, closing=closing, closing_line=(*line, *closing), budget=budget, reserve=reserve
+            closer=closer,
+            closing=closing,
+            closing_line=(*line, *closing),
+            budget=budget,
+            reserve=reserve,
+            loop_guard=loop_guard,
         )
 
     def _prompt_limit(self, served: Served) -> int:

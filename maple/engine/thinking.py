@@ -1,4 +1,4 @@
-"""When a reasoning block ends, if the model does not end it: the budget, and what is kept for the answer.
+"""When a reasoning block ends, if the model does not end it: the budget, what is kept for the answer, and a loop.
 
 The ids that close the block go in as if they had been sampled: counted, penalised, cached and told like any others.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import attrs
 
 from maple.engine.detokenize import TokenBytes
+from maple.engine.repetition import Repetition
 
 _GRACE = 10
 """A budget's fraction that may be spent beyond it, to end a line."""
@@ -19,7 +20,7 @@ class ThinkingLimits:
 
     It is over with the first ``closer`` in the text. ``closing`` are the ids that close it behind a newline,
     ``closing_line`` those that end the line first. ``budget`` tokens, None without a bound; ``reserve`` tokens of the
-    job's limit are left for the answer.
+    job's limit are left for the answer. With `loop_guard` a loop ends it too.
     """
 
     closer: str
@@ -27,6 +28,7 @@ class ThinkingLimits:
     closing_line: tuple[int, ...]
     budget: int | None = None
     reserve: int = 0
+    loop_guard: bool = False
 
 
 class Thinking:
@@ -38,6 +40,8 @@ class Thinking:
         self._token_bytes = token_bytes
         self._tail = b"\n"
         self._spent = 0
+        self._repetition = Repetition() if limits.loop_guard else None
+        self._loops = False
         self._forced: list[int] = []
         self.open = True
 
@@ -49,6 +53,8 @@ class Thinking:
         window = self._tail + self._token_bytes[token_id]
         self.open = self._closer not in window
         self._tail = window[-len(self._closer) :]
+        if self._repetition is not None:
+            self._loops = self._repetition.take(token_id)
 
     def forced(self, left: int) -> int | None:
         """The id that has to come next, with ``left`` ids to the job's limit; None where the model is free."""
@@ -59,6 +65,8 @@ class Thinking:
 
     def _is_due(self, left: int) -> bool:
         limits = self._limits
+        if self._loops:
+            return True
         if limits.reserve and left <= limits.reserve + len(limits.closing_line):
             return True
         if limits.budget is None or self._spent < limits.budget:

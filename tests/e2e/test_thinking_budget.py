@@ -83,3 +83,11 @@ def test_a_parser_that_tells_no_closer_cannot_be_bounded(start_session_server: A
     assert (refused.status, refused.error["param"]) == (400, "thinking_token_budget")
     assert "Mine" in refused.error["message"]
     assert server.chat("hi", max_tokens=20).status == 200
+
+
+def test_reasoning_in_circles_is_closed(server: Any) -> None:
+    """A model that says one thing alone stops thinking at 512 tokens of it, before the reserve closes the block."""
+    (word,) = server.request("POST", "/tokenize", {"prompt": " so"}).json["tokens"]
+    answer = server.chat(QUESTIONS[0], temperature=0, max_tokens=800, logit_bias={str(word): 100}).json
+    assert 512 <= answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 514
+    assert answer["choices"][0]["message"]["content"]

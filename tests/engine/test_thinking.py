@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import tokenizers
 
 from maple.engine.detokenize import TokenBytes
@@ -71,3 +72,28 @@ def test_the_reserve_is_left_for_the_answer(golden_tokenizer: tokenizers.Tokeniz
     assert len(ids(golden_tokenizer, answer)) >= 15
     assert thought
     assert CLOSER not in written(golden_tokenizer, "x " * 300, most=60)
+
+
+@pytest.mark.parametrize("period", ["x\n", "so it is 3, no, it is 4. wait, "])
+def test_a_loop_is_closed(golden_tokenizer: tokenizers.Tokenizer, period: str) -> None:
+    """Behind 512 ids of it, with the guard; without it goes on."""
+    text = "Let me see.\n" + period * 600
+    found = written(golden_tokenizer, text, most=700, loop_guard=True)
+    thought, closer, _ = found.partition(CLOSER)
+    assert closer
+    assert 512 <= len(ids(golden_tokenizer, thought)) <= 512 + 80
+    assert CLOSER not in written(golden_tokenizer, text, most=700)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"| {row} | {row * row} | yes |\n" for row in range(300)),
+        "".join(f"{at:08x}  00 00 00 00 00 00 00 00\n" for at in range(0, 4096, 8)),
+        "a;b;c;d\n" * 60,
+    ],
+    ids=["a table", "a hex dump", "a short run"],
+)
+def test_what_goes_on_is_no_loop(golden_tokenizer: tokenizers.Tokenizer, text: str) -> None:
+    """Rows that differ are progress, and a few equal ones are no loop."""
+    assert CLOSER not in written(golden_tokenizer, text, most=20_000, loop_guard=True)

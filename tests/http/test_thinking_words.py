@@ -101,7 +101,7 @@ def test_a_budget_is_taken_at_both_levels(serve: Serve, name: str) -> None:
         ({"api_level": "extended"}, 4000, 512),
         ({"api_level": "extended"}, 100, 25),
         ({"answer_reserve": 10}, 100, 10),
-        ({"api_level": "extended", "answer_reserve": 0}, 100, None),
+        ({"api_level": "extended", "answer_reserve": 0, "loop_guard": "false"}, 100, None),
     ],
 )
 def test_reasoning_leaves_room_for_the_answer(
@@ -112,3 +112,20 @@ def test_reasoning_leaves_room_for_the_answer(
     asked(server, CHAT, max_tokens=most)
     bounds = server.engine.last_job.thinking
     assert (bounds.reserve if bounds else None) == reserve
+
+
+@pytest.mark.parametrize(
+    ("settings", "guarded"),
+    [
+        ({}, False),
+        ({"loop_guard": "true"}, True),
+        ({"api_level": "extended"}, True),
+        ({"api_level": "extended", "loop_guard": "false"}, False),
+    ],
+)
+def test_loops_are_looked_for_where_that_is_set(serve: Serve, settings: Any, guarded: bool) -> None:
+    """At the extended level unless it is turned off."""
+    server = serve(**settings)
+    asked(server, CHAT)
+    bounds = server.engine.last_job.thinking
+    assert (bounds is not None and bounds.loop_guard) == guarded
