@@ -37,6 +37,7 @@ from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings, guards_loops, reserve
 from maple.signing import signer
+from maple.terminal import StartFailed, announce, attended
 from maple.turn import ParserPair, TurnDefaults, Turns
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,11 @@ async def serve(configuration: Configuration) -> int:
         notifier.ready()
         url = _url(settings.host, running.port)
         log.info("server.listening", url=url, port=running.port, model=settings.model_id)
+        turns = services.turns
+        if attended():
+            opening.add_done_callback(lambda _: announce(turns, url, ui=settings.ui, stop=signals.stop))
         await signals.stopped.wait()
+        failed = turns.error if attended() and turns.status == "error" else None
         notifier.stopping()
         end_anyway(settings.drain_timeout + ENDING_SECONDS)
         log.info("server.draining", seconds=settings.drain_timeout)
@@ -77,6 +82,8 @@ async def serve(configuration: Configuration) -> int:
         opening.cancel()
         watchdog.close()
         log.info("server.stopped", complete=complete)
+    if failed:
+        raise StartFailed(failed)
     return 0
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 import sys
 
 from maple import __version__
-from maple.command import Command, read_configuration
+from maple.command import Command, CommandParser, read_configuration
 from maple.configure import Configuration
 from maple.errors import CommandFailed
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
@@ -44,6 +46,12 @@ def _protocols(given: argparse.Namespace) -> int:
 
 def _config(given: argparse.Namespace) -> int:
     configuration = read_configuration(given)
+    if given.json:
+        shown = {
+            name: {"value": _shown(configuration.settings, name, spec), "from": configuration.sources[name]}
+            for name, spec in specs().items()
+        }
+        return _print(json.dumps(shown, indent=2))
     return _print("\n".join(_config_line(configuration, name, spec) for name, spec in specs().items()))
 
 
@@ -71,10 +79,27 @@ CONFIG = Command(
     name="config",
     help="print every setting, its value and where it came from",
     run=_config,
+    declare=lambda parser: parser.add_argument("--json", action="store_true", help="as JSON"),
     settings="listed",
 )
 PARSERS = Command(name="parsers", help="list the reasoning and tool parsers that are installed", run=_parsers)
 PROTOCOLS = Command(
     name="protocols", help="list the protocols that are installed, and their routes", run=_protocols
 )
-VERSION = Command(name="version", help="print the version", run=lambda given: _print(f"maple {__version__}"))
+
+
+def _version(given: argparse.Namespace) -> int:
+    if not given.json:
+        return _print(f"maple {__version__}")
+    from maple.native.library import Unavailable, available  # noqa: PLC0415 -- numpy and the kernels: only for this
+
+    kernels = available()
+    path = None if isinstance(kernels, Unavailable) else kernels.path
+    return _print(json.dumps({"version": __version__, "python": platform.python_version(), "kernels": path}))
+
+
+def _declare_json(parser: CommandParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+VERSION = Command(name="version", help="print the version", run=_version, declare=_declare_json)

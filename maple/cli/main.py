@@ -27,6 +27,16 @@ from maple.settings import flag_name, specs
 
 __all__ = ["COMMANDS", "main", "program"]
 
+_MEANT = {
+    "run": ["serve"],
+    "start": ["serve"],
+    "server": ["serve"],
+    "ask": ["chat"],
+    "ps": ["top"],
+    "list": ["parsers"],
+}
+"""Words of other programs."""
+
 _EPILOG = """\
 maple serve --help lists every setting (--max-batch is MAPLE_MAX_BATCH too); try it: maple --demo"""
 
@@ -76,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     program_parser, parsers = program()
+    if words[:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+        words = [words[1], "--help"]
     if words[:1] in (["help"], ["-h"], ["--help"]):
         sys.stdout.write(program_parser.format_help())
         return 0
@@ -84,7 +96,7 @@ def _run(words: list[str]) -> int:
         words = ["serve", *words]
     name = words[0]
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        near = difflib.get_close_matches(name, COMMANDS, n=1) or _MEANT.get(name, [])
         hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(COMMANDS)}"
         raise UsageError(f"{name[:64]!r} is not a command: {hint}")
     given, unknown = program_parser.parse_known_args(words)

@@ -41,7 +41,8 @@ class AddressUnusable(MapleError):
     reason: str
 
     def __str__(self) -> str:
-        return f"cannot listen on {self.host or '*'} port {self.port}: {self.reason}"
+        way_out = "; another server may be there: stop it, or choose another with --port" if self.port else ""
+        return f"cannot listen on {self.host or '*'} port {self.port}: {self.reason}{way_out}"
 
 
 class RunningServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -44,11 +45,30 @@ def test_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"maple {__version__}\n"
 
 
+def test_version_and_config_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """--json says the same in JSON."""
+    assert main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == __version__
+    assert main(["config", "--json", "--demo", "--port", "9"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["port"] == {"value": "9", "from": "flag"}
+    assert shown["host"]["from"] == "default"
+
+
+def test_help_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`maple help chat` is `maple chat --help`."""
+    with pytest.raises(SystemExit):
+        main(["help", "chat"])
+    assert "maple chat" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         (["srve"], "did you mean serve?"),
         (["zzz"], "use one of"),
+        (["run"], "did you mean serve?"),
+        (["ps"], "did you mean top?"),
         (["config", "--prt", "1"], "did you mean --port?"),
         (["config", "--port"], "expected one argument"),
         (["config", "--port", "x"], "--port='x' is not valid"),
