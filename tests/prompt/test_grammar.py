@@ -78,6 +78,39 @@ def test_whatever_a_grammar_allows_is_valid(schema: dict[str, Any], tokenizer: t
         jsonschema.validate(json.loads(text), schema)
 
 
+BOTH = {"oneOf": [{"type": "integer"}, {"minimum": 2}]}
+STEP = {
+    "properties": {"n": {"type": "integer", "multipleOf": 3}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "instance", "fits"),
+    [
+        (BOTH, 1, True),
+        (BOTH, 2.5, True),
+        (BOTH, 3, True),  # by both: read as anyOf, as the docs say
+        (BOTH, 1.5, False),
+        (STEP, {"n": 9}, True),
+        (STEP, {"n": 10}, False),
+        (STEP, {}, False),
+        (STEP, {"n": 9, "m": 1}, False),
+        ({"pattern": "^a+$", "maxLength": 3, "type": "string"}, "aaa", True),
+        ({"pattern": "^a+$", "maxLength": 3, "type": "string"}, "aaaa", False),
+    ],
+)
+def test_what_is_valid_is_allowed_and_nothing_else(
+    schema: dict[str, Any], instance: object, fits: bool, tokenizer: tokenizers.Tokenizer
+) -> None:
+    """An instance, written out, is taken to its end just where it fits."""
+    matcher = compiled("schema", schema).start()
+    ids = tokenizer.encode(json.dumps(instance), add_special_tokens=False).ids
+    taken = all(matcher.accept(one) for one in ids) and bool(set(EOS) & set(allowed(matcher.mask())))
+    assert taken == fits
+
+
 def test_the_other_kinds(tokenizer: tokenizers.Tokenizer) -> None:
     """An object, a regular expression, a choice, a grammar."""
     tokens = TokenBytes(tokenizer)
