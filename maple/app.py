@@ -38,7 +38,8 @@ from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings, guards_loops, reserve
 from maple.signing import signer
 from maple.terminal import StartFailed, announce, attended
-from maple.turn import ParserPair, TurnDefaults, Turns
+from maple.turn_parsers import ParserPair
+from maple.turns import TurnDefaults, Turns
 
 log = structlog.get_logger(__name__)
 

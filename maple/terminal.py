@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from maple.errors import MapleError
-from maple.turn import Turns
+from maple.turns import Turns
 
 
 class StartFailed(MapleError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from maple.cluster.link import Link
 from maple.cluster.messages import Fleet, ReplicaGone
-from maple.engine.api import ModelLoading, SessionUnknown
+from maple.engine.errors import ModelLoading, SessionUnknown
 
 _MOST = 1 << 16  # sessions whose replica is remembered
 

@@ -10,7 +10,8 @@ import structlog
 
 from maple.cluster.messages import Batch, Fleet, Greeting, ReplicaGone
 from maple.cluster.routing import PIECE, Candidate, Held
-from maple.engine.api import EngineError, EngineStats, ReplicaLoad
+from maple.engine.errors import EngineError
+from maple.engine.stats import EngineStats, ReplicaLoad
 from maple.engine.ticket import JobTicket
 
 BEAT_SECONDS = 0.5

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 import attrs
 
-from maple.engine.api import EngineError, EngineStats, Finish, Piece, Served
+from maple.engine.api import Finish, Piece, Served
+from maple.engine.errors import EngineError
+from maple.engine.stats import EngineStats
 from maple.errors import MapleError
 
 

@@ -10,7 +10,8 @@ from ray import serve
 
 from maple.cluster.messages import Batch, ReplicaGone
 from maple.cluster.replica import ReplicaHost
-from maple.engine.api import Engine, ReplicaLoad
+from maple.engine.api import Engine
+from maple.engine.stats import ReplicaLoad
 
 
 class Replica:

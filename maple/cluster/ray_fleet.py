@@ -17,7 +17,8 @@ import structlog
 
 from maple.cluster.messages import Batch, FleetFailed, ReplicaGone
 from maple.cluster.watchers import unwatch, watch
-from maple.engine.api import Engine, EngineError
+from maple.engine.api import Engine
+from maple.engine.errors import EngineError
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle

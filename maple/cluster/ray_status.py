@@ -8,7 +8,7 @@ import attrs
 
 from maple.cluster.messages import FleetFailed
 from maple.cluster.ray_fleet import DEPLOYMENT
-from maple.engine.api import ReplicaLoad
+from maple.engine.stats import ReplicaLoad
 
 _SECONDS = 10.0  # for all replicas to answer
 

@@ -16,7 +16,9 @@ import structlog
 
 from maple.cluster.messages import Admitted, Batch, Beat, Greeting, Item
 from maple.cluster.routing import PIECE, chain
-from maple.engine.api import Engine, EngineError, GenerationFailed, Job, ModelFailed, ReplicaLoad, Ticket
+from maple.engine.api import Engine, Job, Ticket
+from maple.engine.errors import EngineError, GenerationFailed, ModelFailed
+from maple.engine.stats import ReplicaLoad
 
 FRONT_SILENCE = 15.0
 """Seconds without a beat after which a front is given up, with all its jobs."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from maple.engine.api import EngineStats, Prefill
+from maple.engine.stats import EngineStats, Prefill
 
 _COUNTERS = (
     "prompt_tokens",

@@ -15,15 +15,9 @@ from collections.abc import Callable, Iterator
 import attrs
 import structlog
 
-from maple.engine.api import (
-    EngineError,
-    EngineOverloaded,
-    GenerationFailed,
-    Job,
-    JobStatus,
-    Queued,
-    ShuttingDown,
-)
+from maple.engine.api import Job
+from maple.engine.errors import EngineError, EngineOverloaded, GenerationFailed, ShuttingDown
+from maple.engine.stats import JobStatus, Queued
 from maple.engine.ticket import JobTicket
 
 __all__ = ["Admission", "QueueLimits"]

@@ -13,9 +13,9 @@ import attrs
 
 from maple.engine.constraint import Grammar
 from maple.engine.loading import LoadingGauge
+from maple.engine.stats import EngineStats, JobStatus, SessionLoaded, SessionManifest
 from maple.engine.step_clock import StepClock
 from maple.engine.thinking import ThinkingLimits
-from maple.errors import MapleError
 
 EngineStatus = Literal["loading", "ok", "error"]
 StopReason = Literal["stop", "length"]
@@ -120,26 +120,6 @@ class Finish:
     decode_seconds: float = 0.0
 
 
-@attrs.frozen(kw_only=True)
-class JobStatus:
-    """How far a job is. ``position`` counts from 1 while it is queued, for a slot or for memory.
-
-    Of the ``total`` tokens of its prompt ``processed`` are computed, ``cached`` of them before. ``seconds`` since it
-    came, ``decode_seconds`` since its first of ``generated`` tokens.
-    """
-
-    request_id: str
-    owner: str
-    state: Literal["queued", "prefill", "decode"]
-    position: int
-    total: int
-    cached: int
-    processed: int
-    generated: int
-    seconds: float
-    decode_seconds: float
-
-
 class Ticket(Protocol):
     """One submitted job. Iterate it once: Pieces, then exactly one Finish; or an EngineError is raised."""
 
@@ -176,95 +156,6 @@ class Served:
     dtype: str
     attention: str
     load_seconds: float
-
-
-@attrs.frozen(kw_only=True)
-class Queued:
-    """A job that waits for its slot or for memory: ``position`` from 1, ``seconds`` so far."""
-
-    request_id: str
-    position: int
-    seconds: float
-
-
-@attrs.frozen(kw_only=True)
-class Prefill:
-    """How far the prompt of a job with a slot has been computed, in tokens; ``cached_tokens`` were there.
-
-    ``done_tokens`` is 0 while the job waits for memory, or for another to compute the same prompt.
-    """
-
-    request_id: str
-    done_tokens: int
-    prompt_tokens: int
-    cached_tokens: int
-
-
-@attrs.frozen(kw_only=True)
-class ReplicaLoad:
-    """A replica of a cluster: on the machine ``node``, with ``load`` jobs of its ``slots``, those that wait there too.
-
-    ``held_tokens`` are ids of prompts that it is believed to have keys and values of.
-    """
-
-    replica: str
-    node: str
-    slots: int
-    load: int
-    held_tokens: int
-
-
-@attrs.frozen(kw_only=True)
-class EngineStats:
-    """A snapshot; counters only grow. ``running`` holds slots, ``waiting`` queues.
-
-    ``prefix_cache_queries`` are prompts that were looked up for reuse, ``prefix_cache_hits`` those of which
-    something was reused, ``prefix_cache_evictions`` kept prefixes that were dropped for room. ``sessions``
-    are live ones. ``queue`` and ``prefills`` are in order; ``replicas`` are a cluster's, empty without one.
-    """
-
-    running: int = 0
-    waiting: int = 0
-    cancelled: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generation_tokens: int = 0
-    kv_bytes: int = 0
-    kv_blocks: int = 0
-    prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0
-    prefix_cache_evictions: int = 0
-    sessions: int = 0
-    queue: tuple[Queued, ...] = ()
-    prefills: tuple[Prefill, ...] = ()
-    replicas: tuple[ReplicaLoad, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class SessionManifest:
-    """What was saved of a session: ``tokens`` with their keys and values, in a file of ``bytes`` bytes.
-
-    ``model`` names the weights, ``sha256`` is the file's, ``created_at`` in Unix seconds.
-    """
-
-    version: int
-    session_id: str
-    model: str
-    kv_format: str
-    tokens: int
-    bytes: int
-    sha256: str
-    created_at: int
-
-
-@attrs.frozen(kw_only=True)
-class SessionLoaded:
-    """A saved session is live again, with so many tokens."""
-
-    session_id: str
-    tokens: int
-    bytes: int
-    load_ms: float
 
 
 class Engine(Protocol):
@@ -352,85 +243,3 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Cancel everything, stop the thread and wait for it."""
         ...
-
-
-class EngineError(MapleError):
-    """The engine could not do a job."""
-
-
-@attrs.define(eq=False)
-class ModelLoading(EngineError):
-    """The weights are still loading, for so many seconds if that can be told."""
-
-    seconds_left: int | None = None
-
-
-@attrs.define(eq=False)
-class ModelFailed(EngineError):
-    """The load failed, or the engine broke. ``reason`` is for logs and /health, not for clients."""
-
-    reason: str
-
-
-@attrs.define(eq=False)
-class EngineOverloaded(EngineError):
-    """The queue is full, or the job waited too long."""
-
-    reason: Literal["queue_full", "queue_timeout"]
-
-
-class ShuttingDown(EngineError):
-    """The server drains."""
-
-
-class JobCancelled(EngineError):
-    """``Ticket.cancel`` was called: raised to whoever still waits on the ticket, lest it wait forever."""
-
-
-class GenerationFailed(EngineError):
-    """The model broke while it generated this sequence; the cause has been logged."""
-
-
-class ReplicaLost(EngineError):
-    """The replica that ran this job has gone, and it could not be run again elsewhere without being seen twice."""
-
-
-@attrs.define(eq=False)
-class PromptTooLong(EngineError):
-    """The prompt does not fit. ``limit`` and ``got`` in tokens; ``got`` may be a lower bound."""
-
-    limit: int
-    got: int
-
-
-class SessionError(EngineError):
-    """A session could not be saved, loaded or found."""
-
-
-class SessionUnknown(SessionError):
-    """No such session, or none of this owner's."""
-
-
-class SessionBusy(SessionError):
-    """Somebody else has the session's folder, or its disk does not answer."""
-
-
-@attrs.define(eq=False)
-class SessionTampered(SessionError):
-    """A saved session is not what was saved. ``reason`` is for the log."""
-
-    reason: str
-
-
-@attrs.define(eq=False)
-class SessionMismatch(SessionError):
-    """A session was saved by another model or in another format. ``reason`` is for the log."""
-
-    reason: str
-
-
-@attrs.define(eq=False)
-class SessionsFull(SessionError):
-    """There is no room for a session. What was saved before is intact. ``reason`` is for the log."""
-
-    reason: str

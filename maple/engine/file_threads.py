@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from maple.engine.api import SessionBusy, ShuttingDown
+from maple.engine.errors import SessionBusy, ShuttingDown
 
 __all__ = ["FileThreads"]
 

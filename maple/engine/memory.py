@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from maple.engine.api import ModelFailed
+from maple.engine.errors import ModelFailed
 
 __all__ = ["available_bytes", "kv_budget", "total_bytes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from maple.engine.api import EngineError
+from maple.engine.errors import EngineError
 from maple.engine.kv.cache import CacheHandle, Wait
 from maple.engine.runner import Runner
 from maple.engine.sequence import RunningSequence

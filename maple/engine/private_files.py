@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from maple.engine.api import SessionBusy, SessionTampered, SessionUnknown
+from maple.engine.errors import SessionBusy, SessionTampered, SessionUnknown
 
 LOCK_SECONDS = 5.0
 _LOCK_POLL = 0.02

@@ -7,7 +7,9 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from maple.engine.api import EngineError, EngineStats, Finish, Piece, Prefill
+from maple.engine.api import Finish, Piece
+from maple.engine.errors import EngineError
+from maple.engine.stats import EngineStats, Prefill
 
 __all__ = ["Delivery", "StepReport"]
 

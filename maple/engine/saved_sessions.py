@@ -10,12 +10,10 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from maple.engine.api import (
+from maple.engine.api import Job
+from maple.engine.errors import (
     EngineOverloaded,
-    Job,
     SessionError,
-    SessionLoaded,
-    SessionManifest,
     SessionsFull,
     SessionTampered,
     SessionUnknown,
@@ -25,6 +23,7 @@ from maple.engine.file_threads import FileThreads
 from maple.engine.kv.cache import KvSnapshot, SnapshotUnfit, Wait
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.session_files import SessionFiles
+from maple.engine.stats import SessionLoaded, SessionManifest
 
 __all__ = ["EngineCalls", "SavedSessions"]
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from maple.engine.api import EngineError, Finish, GenerationFailed, Job, Piece, StopReason
+from maple.engine.api import Finish, Job, Piece, StopReason
 from maple.engine.constraint import Constraint, OutOfGrammar
+from maple.engine.errors import EngineError, GenerationFailed
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.openings import Openings

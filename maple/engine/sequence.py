@@ -7,13 +7,14 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from maple.engine.api import Finish, Job, Prefill, StopReason
+from maple.engine.api import Finish, Job, StopReason
 from maple.engine.constraint import Constraint
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.prefill import Prompt
 from maple.engine.runner import SequenceSlice
 from maple.engine.sampling import Floats, Sampler, SampleRow
+from maple.engine.stats import Prefill
 from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
 

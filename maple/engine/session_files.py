@@ -18,13 +18,7 @@ import time
 import attrs
 import structlog
 
-from maple.engine.api import (
-    SessionManifest,
-    SessionMismatch,
-    SessionsFull,
-    SessionTampered,
-    SessionUnknown,
-)
+from maple.engine.errors import SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
 from maple.engine.kv.cache import KvSnapshot
 from maple.engine.private_files import (
     locked_folder,
@@ -35,6 +29,7 @@ from maple.engine.private_files import (
     write_file,
 )
 from maple.engine.session_format import check_about, deserialized, owner_folder, serialized, sum_of
+from maple.engine.stats import SessionManifest
 from maple.errors import MapleError
 
 __all__ = ["SessionFiles", "model_identity"]

@@ -11,8 +11,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from maple.engine.api import SessionManifest, SessionTampered
+from maple.engine.errors import SessionTampered
 from maple.engine.kv.cache import KvSnapshot
+from maple.engine.stats import SessionManifest
 
 __all__ = ["check_about", "deserialized", "owner_folder", "serialized", "sum_of"]
 

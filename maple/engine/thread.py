@@ -16,7 +16,7 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 import attrs
 import structlog
 
-from maple.engine.api import GenerationFailed, ModelFailed, ShuttingDown
+from maple.engine.errors import GenerationFailed, ModelFailed, ShuttingDown
 from maple.engine.live_sessions import LiveSessions
 from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits

@@ -7,7 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from maple.engine.api import EngineError, Finish, Job, JobCancelled, JobStatus, Piece
+from maple.engine.api import Finish, Job, Piece
+from maple.engine.errors import EngineError, JobCancelled
+from maple.engine.stats import JobStatus
 
 __all__ = ["JobTicket"]
 

@@ -8,23 +8,14 @@ import attrs
 import structlog
 
 from maple.engine.admission import Admission, QueueLimits
-from maple.engine.api import (
-    EngineStats,
-    EngineStatus,
-    Job,
-    JobStatus,
-    ModelFailed,
-    ModelLoading,
-    Served,
-    SessionLoaded,
-    SessionManifest,
-    Ticket,
-)
+from maple.engine.api import EngineStatus, Job, Served, Ticket
+from maple.engine.errors import ModelFailed, ModelLoading
 from maple.engine.loading import LoadingGauge
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
 from maple.engine.session_files import SessionFiles
+from maple.engine.stats import EngineStats, JobStatus, SessionLoaded, SessionManifest
 from maple.engine.step_clock import StepClock
 from maple.engine.thread import Ended, EngineThread, Failed, Loaded, Reloading, ThreadEvent
 from maple.engine.ticket import JobTicket

@@ -13,8 +13,8 @@ from maple_protocols.json import InvalidJson
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema
 
-from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
-from maple.http.errors import (
+from maple.engine.errors import ModelFailed, ModelLoading, ShuttingDown
+from maple.http.refused import (
     BodyCorrupt,
     BodyTimeout,
     OriginNotAllowed,

@@ -12,12 +12,12 @@ from maple_protocols.ask import Ask
 from maple_protocols.errors import ModelNotFound
 from maple_protocols.openai.models import names_model
 
-from maple.engine.api import ModelFailed, ModelLoading, ShuttingDown
+from maple.engine.errors import ModelFailed, ModelLoading, ShuttingDown
 from maple.http.base import JsonHandler
 from maple.http.body import prompt_object
 from maple.http.origin import IGNORED
 from maple.http.wire import ignored_header
-from maple.turn import Turns
+from maple.turns import Turns
 
 log = structlog.get_logger(__name__)
 

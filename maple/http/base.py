@@ -17,7 +17,9 @@ from maple_protocols.errors import RequestError
 
 from maple.errors import MapleError
 from maple.http.body import BodyReader, SentBody
-from maple.http.errors import (
+from maple.http.exchange import Exchange
+from maple.http.origin import is_foreign_page, is_own_host, preflight_headers
+from maple.http.refused import (
     BodyTimeout,
     HostNotAllowed,
     InvalidKey,
@@ -26,8 +28,6 @@ from maple.http.errors import (
     TooManyConnections,
     UnsupportedMediaType,
 )
-from maple.http.exchange import Exchange
-from maple.http.origin import is_foreign_page, is_own_host, preflight_headers
 from maple.prompt.encode import EncodedPrompt
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import attrs
 from maple_protocols.json import parse_body
 
-from maple.engine.api import PromptTooLong
-from maple.http.errors import BodyCorrupt, PayloadTooLarge, UnsupportedMediaType
+from maple.engine.errors import PromptTooLong
+from maple.http.refused import BodyCorrupt, PayloadTooLarge, UnsupportedMediaType
 
 MOST_GZIP_MEMBERS = 64
 """A member may hold nothing: a body of a million of them is an attack on the processor, not a mistake."""

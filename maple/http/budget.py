@@ -13,8 +13,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from maple.engine.api import ShuttingDown
-from maple.http.errors import TooManyBodies
+from maple.engine.errors import ShuttingDown
+from maple.http.refused import TooManyBodies
 from maple.http.services import Limits
 from maple.observe.metrics import Metrics
 

@@ -9,7 +9,7 @@ from maple_protocols.adapter import GenerationAdapter, JsonObject, Policy
 from maple_protocols.ask import Ask, Conversation
 from maple_protocols.errors import InvalidField, ModelNotFound
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.asking import AskHandler

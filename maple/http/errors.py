@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from maple_protocols.errors import ECHO_LIMIT, ErrorBody, RequestError
 
-from maple.engine.api import (
+from maple.engine.errors import (
     EngineOverloaded,
     GenerationFailed,
     JobCancelled,
@@ -23,7 +23,22 @@ from maple.engine.api import (
     SessionUnknown,
     ShuttingDown,
 )
-from maple.errors import MapleError
+from maple.http.refused import (
+    BodyCorrupt,
+    BodyTimeout,
+    HostNotAllowed,
+    InvalidKey,
+    MethodNotAllowed,
+    NotConfigured,
+    NotSupported,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    ResponseUnknown,
+    RouteNotFound,
+    TooManyBodies,
+    TooManyConnections,
+    UnsupportedMediaType,
+)
 from maple.prompt.grammar import GrammarRefused
 from maple.prompt.template import TemplateFailed, TemplateRefused
 from maple.responses_store import StoreBroken, StoreBusy, StoreFull
@@ -43,97 +58,6 @@ class Refusal:
     status: int
     body: ErrorBody
     headers: Mapping[str, str] = attrs.field(factory=dict)
-
-
-class HttpError(MapleError):
-    """A request that is refused for what it is to HTTP, before any protocol looks at it."""
-
-
-@attrs.define(eq=False)
-class RouteNotFound(HttpError):
-    """No route has this path. ``near`` is the one that was likely meant."""
-
-    path: str
-    near: str | None
-
-
-@attrs.define(eq=False)
-class MethodNotAllowed(HttpError):
-    """The route has other methods: ``allow`` is the header's text."""
-
-    allow: str
-
-
-@attrs.define(eq=False)
-class HostNotAllowed(HttpError):
-    """Without a key, a browser could be led here under another site's name."""
-
-    host: str
-
-
-@attrs.define(eq=False)
-class OriginNotAllowed(HttpError):
-    """A page of another site asks for something to be done. ``origin`` is that site, or empty."""
-
-    origin: str
-
-
-class InvalidKey(HttpError):
-    """The key is missing or wrong."""
-
-
-@attrs.define(eq=False)
-class UnsupportedMediaType(HttpError):
-    """The body is not JSON, or in an encoding that is not read. ``reason`` is a sentence."""
-
-    reason: str
-
-
-@attrs.define(eq=False)
-class PayloadTooLarge(HttpError):
-    """The body has more than ``limit`` bytes, as sent or as inflated."""
-
-    limit: int
-
-
-@attrs.define(eq=False)
-class BodyTimeout(HttpError):
-    """The body did not arrive within so many seconds."""
-
-    seconds: float
-
-
-class BodyCorrupt(HttpError):
-    """The body cannot be inflated."""
-
-
-class TooManyBodies(HttpError):
-    """The bodies that are on their way fill the memory set aside for them, or the threads that read them."""
-
-
-class TooManyConnections(HttpError):
-    """The connection is beyond the cap, and what it asks for is no probe."""
-
-
-@attrs.define(eq=False)
-class ResponseUnknown(HttpError):
-    """No such response is stored for this key. ``param`` is the field that named it, if one did."""
-
-    param: str | None = None
-
-
-@attrs.define(eq=False)
-class NotConfigured(HttpError):
-    """A route whose setting is off. ``variable`` turns it on."""
-
-    variable: str
-
-
-@attrs.define(eq=False)
-class NotSupported(HttpError):
-    """A route that is known and not served. ``reason`` is a sentence."""
-
-    reason: str
 
 
 @attrs.frozen(kw_only=True)

@@ -13,12 +13,13 @@ from maple_protocols.dialect import Failure, Reply
 from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError, stream_request_body
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.errors import MapleError
 from maple.http.application import DescribedHandler, MapleApplication
 from maple.http.connections import PatientStream
-from maple.http.errors import UNEXPECTED, MethodNotAllowed, Refusal, refusal
+from maple.http.errors import UNEXPECTED, Refusal, refusal
 from maple.http.origin import cors_headers, remote_address, remote_scheme
+from maple.http.refused import MethodNotAllowed
 from maple.http.services import Services
 from maple.http.wire import encode_json
 from maple.observe.logs import traceback_text

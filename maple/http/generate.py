@@ -13,7 +13,7 @@ from maple_protocols.errors import InvalidField, ModelNotFound
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, json_schema
 
-from maple.engine.api import EngineOverloaded, GenerationFailed, PromptTooLong, ReplicaLost
+from maple.engine.errors import EngineOverloaded, GenerationFailed, PromptTooLong, ReplicaLost
 from maple.http.api_operation import (
     BODY,
     ENGINE,

@@ -24,8 +24,9 @@ from maple.http.api_operation import (
     first_sentence,
 )
 from maple.http.application import Route
-from maple.http.errors import TABLE, HostNotAllowed, InvalidKey
+from maple.http.errors import TABLE
 from maple.http.operations import MetricsHandler
+from maple.http.refused import HostNotAllowed, InvalidKey
 from maple.http.services import Services
 
 VERSION = "3.1.0"

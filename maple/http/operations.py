@@ -9,8 +9,9 @@ import attrs
 from maple_protocols.adapter import JsonObject, Policy
 from maple_protocols.rules import Doc
 
-from maple.engine.api import EngineStats, EngineStatus
+from maple.engine.api import EngineStatus
 from maple.engine.loading import Loading
+from maple.engine.stats import EngineStats
 from maple.http.api_operation import TEXT, Contents, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.base import JsonHandler

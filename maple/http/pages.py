@@ -18,7 +18,7 @@ from maple_protocols.dialect import Reply
 from maple.http.api_operation import JSON, Operation, Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
-from maple.http.errors import RouteNotFound
+from maple.http.refused import RouteNotFound
 
 CONTENT_POLICY = "; ".join(
     (

@@ -9,12 +9,12 @@ from maple_protocols.adapter import Policy
 from maple_protocols.answers import as_json
 from maple_protocols.rules import Doc
 
-from maple.engine.api import ModelLoading
+from maple.engine.errors import ModelLoading
 from maple.http.api_operation import ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.asking import check_engine
 from maple.http.base import JsonHandler
-from maple.http.errors import NotSupported
+from maple.http.refused import NotSupported
 from maple.http.wire import encode_json
 
 

@@ -13,7 +13,6 @@ from maple.http.api_operation import Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.counting import CountHandler
-from maple.http.errors import RouteNotFound
 from maple.http.exchange import JSON_TYPE
 from maple.http.generate import GenerateHandler
 from maple.http.listing import ListingHandler
@@ -23,6 +22,7 @@ from maple.http.pages import INDEX, FrontHandler, Page, PageHandler, page_routes
 from maple.http.plain import PlainHandler
 from maple.http.probes import HealthHandler, LivenessHandler, ReadinessHandler
 from maple.http.props import EmbeddingsHandler, PropsHandler, VersionHandler
+from maple.http.refused import RouteNotFound
 from maple.http.services import Services
 from maple.http.sessions import SessionActionHandler, SessionDeleteHandler, SessionManifestHandler
 from maple.http.slots import ServerSlotsHandler, SlotsHandler

@@ -15,7 +15,7 @@ from maple.memory_store import AnswerStore
 from maple.observe.metrics import Metrics
 from maple.observe.tracing import Tracing
 from maple.settings import Settings
-from maple.turn import Turns
+from maple.turns import Turns
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

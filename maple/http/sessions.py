@@ -11,19 +11,13 @@ from maple_protocols.errors import InvalidField
 from maple_protocols.json import parse_body
 from maple_protocols.rules import Schema
 
-from maple.engine.api import (
-    SessionLoaded,
-    SessionManifest,
-    SessionMismatch,
-    SessionsFull,
-    SessionTampered,
-    SessionUnknown,
-)
+from maple.engine.errors import SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
+from maple.engine.stats import SessionLoaded, SessionManifest
 from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.asking import check_engine
 from maple.http.base import JsonHandler
-from maple.http.errors import NotConfigured
+from maple.http.refused import NotConfigured
 from maple.http.wire import encode_json
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")

@@ -11,7 +11,7 @@ from maple_protocols.answers import as_json
 from maple_protocols.rules import Doc, Schema
 from maple_protocols.schema import answer_schema
 
-from maple.engine.api import JobStatus
+from maple.engine.stats import JobStatus
 from maple.http.api_operation import JSON, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.asking import check_engine

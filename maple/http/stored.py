@@ -22,7 +22,7 @@ from maple_protocols.errors import InvalidField
 from maple.http.api_operation import Operation, Operations, Refusals, json_of
 from maple.http.application import Route
 from maple.http.base import JsonHandler
-from maple.http.errors import NotConfigured, ResponseUnknown
+from maple.http.refused import NotConfigured, ResponseUnknown
 from maple.http.wire import encode_json
 from maple.memory_store import AnswerStore
 from maple.responses_store import StoreBroken, StoreBusy, StoreFull

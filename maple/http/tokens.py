@@ -10,7 +10,7 @@ from maple_protocols.errors import InvalidField, ModelNotFound
 from maple_protocols.openai.tokens import DetokenizeAdapter, TemplateAdapter, TokenAdapter, TokenizeAdapter
 from maple_protocols.schema import json_schema
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.http.api_operation import BODY, ENGINE, Operation, Operations, first_sentence, json_of
 from maple.http.application import Route
 from maple.http.asking import AskHandler

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.engine.kv.block_table import BlockTable, SequenceBound
 from maple.engine.kv.blocks import BlockMemory, OutOfBlocks
 from maple.engine.kv.cache import CacheLimits, Wait

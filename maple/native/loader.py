@@ -11,8 +11,8 @@ import structlog
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.progress import LoadReport, progress_reporter, unheard
 from maple.checkpoint.served import loaded_engine
-from maple.engine.api import ModelFailed
 from maple.engine.cores import USEFUL_CONTEXT, most_slots, physical_cores
+from maple.engine.errors import ModelFailed
 from maple.engine.kv.block_table import SequenceBound
 from maple.engine.kv.cache import CacheLimits
 from maple.engine.memory import available_bytes, kv_budget

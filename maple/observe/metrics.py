@@ -20,7 +20,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from maple.engine.api import Engine, Finish, ReplicaLoad
+from maple.engine.api import Engine, Finish
+from maple.engine.stats import ReplicaLoad
 from maple.engine.step_clock import BUCKETS as STEP_BUCKETS
 from maple.observe.logs import dropped_lines
 

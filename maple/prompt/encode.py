@@ -16,8 +16,9 @@ import structlog
 from maple_protocols.ask import AnswerForm, CalledTool, Conversation, Message, Prompt, RawIds, RawText
 from tokenizers import Tokenizer
 
-from maple.engine.api import ConversationEnd, PromptTooLong
+from maple.engine.api import ConversationEnd
 from maple.engine.detokenize import TokenBytes
+from maple.engine.errors import PromptTooLong
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
 from maple.prompt.grammar import Calls, CompiledGrammar, compile_calls, compile_form

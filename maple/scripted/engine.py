@@ -12,24 +12,11 @@ import attrs
 import structlog
 
 from maple.engine.admission import Admission, QueueLimits
-from maple.engine.api import (
-    EngineStats,
-    EngineStatus,
-    Finish,
-    GenerationFailed,
-    Job,
-    JobStatus,
-    ModelLoading,
-    Piece,
-    Served,
-    SessionLoaded,
-    SessionManifest,
-    SessionUnknown,
-    StopReason,
-    Ticket,
-)
+from maple.engine.api import EngineStatus, Finish, Job, Piece, Served, StopReason, Ticket
 from maple.engine.cores import most_slots
+from maple.engine.errors import GenerationFailed, ModelLoading, SessionUnknown
 from maple.engine.loading import LoadingGauge
+from maple.engine.stats import EngineStats, JobStatus, SessionLoaded, SessionManifest
 from maple.engine.step_clock import StepClock
 from maple.engine.stops import StopMatcher
 from maple.engine.ticket import JobTicket

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 import torch
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.engine.kv.cache import CacheLimits, Wait
 from maple.engine.kv.prefix_tree import BLOCK, SessionKey, common_length
 from maple.torch_model.kv_layers import KVCache

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from maple.checkpoint.progress import LoadReport, progress_reporter, unheard
-from maple.engine.api import ModelFailed
 from maple.engine.cores import MOST_SLOTS, USEFUL_CONTEXT, physical_cores
+from maple.engine.errors import ModelFailed
 from maple.engine.kv.cache import CacheLimits
 from maple.engine.memory import available_bytes, kv_budget
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits

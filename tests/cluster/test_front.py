@@ -19,15 +19,12 @@ from maple.cluster.engine import RayEngine
 from maple.cluster.messages import FleetFailed
 from maple.cluster.replica import ReplicaHost
 from maple.engine.admission import QueueLimits
-from maple.engine.api import (
+from maple.engine.api import Finish, Job, Piece, Sampling
+from maple.engine.errors import (
     EngineOverloaded,
-    Finish,
-    Job,
     ModelFailed,
     ModelLoading,
-    Piece,
     ReplicaLost,
-    Sampling,
     SessionUnknown,
     ShuttingDown,
 )

@@ -29,7 +29,8 @@ from maple.choose_engine import build_engine  # noqa: E402
 from maple.cluster.engine import RayEngine  # noqa: E402
 from maple.cluster.ray_fleet import RayFleet, Replicas  # noqa: E402
 from maple.engine.admission import QueueLimits  # noqa: E402
-from maple.engine.api import EngineError, Job, Sampling  # noqa: E402
+from maple.engine.api import Job, Sampling  # noqa: E402
+from maple.engine.errors import EngineError  # noqa: E402
 from maple.settings import Settings  # noqa: E402
 
 REPLICA = Settings(demo=True, max_batch=4, max_queue_depth=1 << 20, kv_cache_mb=64, torch_threads=1)

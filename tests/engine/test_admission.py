@@ -17,16 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maple.engine.admission import Admission, QueueLimits
-from maple.engine.api import (
-    EngineOverloaded,
-    Finish,
-    GenerationFailed,
-    Job,
-    Sampling,
-    SessionBusy,
-    ShuttingDown,
-    Ticket,
-)
+from maple.engine.api import Finish, Job, Sampling, Ticket
+from maple.engine.errors import EngineOverloaded, GenerationFailed, SessionBusy, ShuttingDown
 from maple.engine.file_threads import FileThreads
 from maple.engine.kv.cache import Wait
 from maple.engine.session_files import SessionFiles

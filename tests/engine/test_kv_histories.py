@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.engine.kv.block_table import BlockTable, SequenceBound
 from maple.engine.kv.blocks import BlockMemory, BlockPool, OutOfBlocks, StaleBlock
 from maple.engine.kv.cache import CacheLimits, Wait

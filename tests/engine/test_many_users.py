@@ -15,16 +15,8 @@ import attrs
 import pytest
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import (
-    EngineError,
-    EngineOverloaded,
-    Finish,
-    Job,
-    Piece,
-    PromptTooLong,
-    Sampling,
-    SessionUnknown,
-)
+from maple.engine.api import Finish, Job, Piece, Sampling
+from maple.engine.errors import EngineError, EngineOverloaded, PromptTooLong, SessionUnknown
 from maple.engine.runner import LoadedEngine
 from maple.engine.session_files import SessionFiles
 from maple.engine.worker import ThreadedEngine

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maple
-from maple.engine.api import Finish, Job, ModelFailed, Piece, Sampling
+from maple.engine.api import Finish, Job, Piece, Sampling
+from maple.engine.errors import ModelFailed
 from maple.engine.kv.cache import CacheHandle, Wait
 from maple.engine.memory import kv_budget
 from maple.engine.runner import PrefillLimits

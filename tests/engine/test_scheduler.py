@@ -14,7 +14,8 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maple.engine.api import Finish, GenerationFailed, Job, Piece, Sampling
+from maple.engine.api import Finish, Job, Piece, Sampling
+from maple.engine.errors import GenerationFailed
 from maple.engine.prefill import PrefillShares, Prompt
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import PrefillLimits

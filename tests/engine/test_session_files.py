@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import maple
-from maple.engine.api import SessionBusy, SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
+from maple.engine.errors import SessionBusy, SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
 from maple.engine.kv.cache import KvSnapshot
 from maple.engine.private_files import opened_folder
 from maple.engine.session_files import SessionFiles, SessionsUnusable, model_identity
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_the_old_save(files: SessionFiles, tmp_path: pathlib.
     before = {path: path.read_bytes() for path in saved_files(tmp_path)}
     code = f"""
 import resource, signal, sys
-from maple.engine.api import SessionsFull
+from maple.engine.errors import SessionsFull
 from maple.engine.session_files import SessionFiles
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
 from test_session_files import MODEL, snapshot

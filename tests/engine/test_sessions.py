@@ -14,17 +14,11 @@ from maple_testing.engine import collect
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import (
-    Job,
-    Prefill,
-    Sampling,
-    SessionMismatch,
-    SessionTampered,
-    SessionUnknown,
-    ShuttingDown,
-)
+from maple.engine.api import Job, Sampling
+from maple.engine.errors import SessionMismatch, SessionTampered, SessionUnknown, ShuttingDown
 from maple.engine.runner import PrefillLimits
 from maple.engine.session_files import SessionFiles
+from maple.engine.stats import Prefill
 from maple.engine.worker import ThreadedEngine
 from maple.native.library import Unavailable, available
 from maple.native.loader import KernelOptions, native_loader

@@ -14,16 +14,8 @@ from maple_testing.engine import collect
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import (
-    GenerationFailed,
-    Job,
-    JobCancelled,
-    ModelFailed,
-    ModelLoading,
-    Piece,
-    Sampling,
-    ShuttingDown,
-)
+from maple.engine.api import Job, Piece, Sampling
+from maple.engine.errors import GenerationFailed, JobCancelled, ModelFailed, ModelLoading, ShuttingDown
 from maple.engine.runner import LoadedEngine, PrefillLimits
 from maple.engine.ticket import JobTicket
 from maple.engine.worker import ThreadedEngine

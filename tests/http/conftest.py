@@ -41,7 +41,8 @@ from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
 from maple.settings import Settings
 from maple.signing import signer
-from maple.turn import ParserPair, Turns
+from maple.turn_parsers import ParserPair
+from maple.turns import Turns
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import pytest
 
 from maple.engine.admission import QueueLimits
 from maple.http.budget import Budget
-from maple.http.errors import TooManyBodies
+from maple.http.refused import TooManyBodies
 from maple.http.services import Limits
 from maple.observe.metrics import Metrics
 from maple.scripted.engine import ScriptedEngine, scripted_served

@@ -11,7 +11,8 @@ import jsonschema
 import openapi_spec_validator
 import pytest
 
-from maple.http.errors import TABLE, MethodNotAllowed
+from maple.http.errors import TABLE
+from maple.http.refused import MethodNotAllowed
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from maple.http.body import INFLATERS, MOST_GZIP_MEMBERS, BodyReader
-from maple.http.errors import BodyCorrupt, PayloadTooLarge, UnsupportedMediaType
+from maple.http.refused import BodyCorrupt, PayloadTooLarge, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer

@@ -21,7 +21,8 @@ from maple_testing.engine import collect, greedy_job, never
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import Finish, GenerationFailed, PromptTooLong, Sampling
+from maple.engine.api import Finish, Sampling
+from maple.engine.errors import GenerationFailed, PromptTooLong
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits, SequenceSlice
 from maple.engine.worker import ThreadedEngine
 from maple.native.library import Unavailable, available

@@ -15,7 +15,7 @@ from maple_testing.engine import never, quiet
 
 from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.progress import LoadProgress
-from maple.engine.api import ModelFailed
+from maple.engine.errors import ModelFailed
 from maple.native.loader import KernelOptions, native_loader
 from maple.native.weights import NativeSource, NotForKernels, load_weights
 

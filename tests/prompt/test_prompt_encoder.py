@@ -15,7 +15,7 @@ import pytest
 from maple_protocols.ask import CalledTool, Conversation, Message, RawText
 from tokenizers import Tokenizer, models
 
-from maple.engine.api import PromptTooLong
+from maple.engine.errors import PromptTooLong
 from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.prompt.files import TokenizerInvalid
 from maple.prompt.template import TemplateInvalid

@@ -13,18 +13,8 @@ from maple_testing.engine import collect
 from maple_testing.guard import HANG_GUARD
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import (
-    EngineOverloaded,
-    Finish,
-    GenerationFailed,
-    Job,
-    JobCancelled,
-    ModelLoading,
-    Piece,
-    Sampling,
-    Served,
-    ShuttingDown,
-)
+from maple.engine.api import Finish, Job, Piece, Sampling, Served
+from maple.engine.errors import EngineOverloaded, GenerationFailed, JobCancelled, ModelLoading, ShuttingDown
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
 

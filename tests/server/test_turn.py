@@ -16,11 +16,14 @@ from maple_protocols.adapter import Done, NumberedCall, TurnEvent
 from maple_protocols.ask import Ask, Conversation, Message, RawText, SamplingWish
 
 from maple.engine.admission import QueueLimits
-from maple.engine.api import Job, ModelLoading, PromptTooLong, Ticket
+from maple.engine.api import Job, Ticket
+from maple.engine.errors import ModelLoading, PromptTooLong
 from maple.prompt.encode import PromptEncoder, PromptPool
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
-from maple.turn import ParserPair, Turn, TurnDefaults, Turns
+from maple.turn import Turn
+from maple.turn_parsers import ParserPair
+from maple.turns import TurnDefaults, Turns
 
 PARSERS = ParserPair(reasoning=ThinkParser, tools=MapleToolParser)
 DEFAULTS = TurnDefaults(

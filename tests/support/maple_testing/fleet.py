@@ -9,7 +9,7 @@ from typing import Any
 
 from maple.cluster.messages import Batch, ReplicaGone
 from maple.cluster.replica import ReplicaHost
-from maple.engine.api import EngineError
+from maple.engine.errors import EngineError
 
 
 class LocalFleet:
