@@ -32,7 +32,8 @@ from maple.observe.metrics import Metrics
 from maple.observe.systemd import Notifier
 from maple.observe.tracing import open_tracing
 from maple.observe.watchdog import Watchdog, end_anyway
-from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.encode import PromptEncoder
+from maple.prompt.pool import PromptPool
 from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings, guards_loops, reserve

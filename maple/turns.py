@@ -15,7 +15,8 @@ from maple_protocols.openai.tokens import TokenFacts
 from maple.engine.api import Engine, EngineStatus, Job, Sampling, Served
 from maple.engine.errors import ModelLoading, PromptTooLong
 from maple.engine.thinking import ThinkingLimits
-from maple.prompt.encode import EncodedPrompt, Prepare, PromptPool
+from maple.prompt.encode import EncodedPrompt
+from maple.prompt.pool import Prepare, PromptPool
 from maple.turn import Turn
 from maple.turn_parsers import ParserPair
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
 from maple_protocols.errors import ECHO_LIMIT, ErrorBody, RequestError
 
 from maple.engine.errors import (
@@ -39,40 +38,16 @@ from maple.http.refused import (
     TooManyConnections,
     UnsupportedMediaType,
 )
+from maple.http.rows import RETRY_SECONDS, Refusal, Row
 from maple.prompt.grammar import GrammarRefused
 from maple.prompt.template import TemplateFailed, TemplateRefused
 from maple.responses_store import StoreBroken, StoreBusy, StoreFull
 
-RETRY_SECONDS = "5"
 NO_RETRY = {"x-should-retry": "false"}
 RETRIED = frozenset({408, 409, 429, *range(500, 600)})
 """Statuses at which the SDKs try again. What a protocol refuses stays refused."""
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
-
-
-@attrs.frozen(kw_only=True)
-class Refusal:
-    """An error as it goes out."""
-
-    status: int
-    body: ErrorBody
-    headers: Mapping[str, str] = attrs.field(factory=dict)
-
-
-@attrs.frozen(kw_only=True)
-class Row:
-    """One line of the contract's error table. ``message`` and ``headers`` are made from the exception."""
-
-    status: int
-    type: str
-    code: str | None
-    message: Callable[[Any], str]
-    headers: Callable[[Any], Mapping[str, str]] = lambda _: {}
-    final: bool = False
-    """Whether no retry can mend it: SDKs repeat what looks like the server's fault unless they are told."""
-    header_names: tuple[str, ...] = ()
-    """Those of ``headers`` that tell a client something, for the API's description."""
 
 
 def _say(message: str) -> Callable[[Any], str]:

@@ -17,9 +17,10 @@ from maple.engine.errors import PromptTooLong
 from maple.errors import MapleError
 from maple.http.application import DescribedHandler, MapleApplication
 from maple.http.connections import PatientStream
-from maple.http.errors import UNEXPECTED, Refusal, refusal
+from maple.http.errors import UNEXPECTED, refusal
 from maple.http.origin import cors_headers, remote_address, remote_scheme
 from maple.http.refused import MethodNotAllowed
+from maple.http.rows import Refusal
 from maple.http.services import Services
 from maple.http.wire import encode_json
 from maple.observe.logs import traceback_text

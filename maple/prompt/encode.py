@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import attrs
 import structlog
-from maple_protocols.ask import AnswerForm, CalledTool, Conversation, Message, Prompt, RawIds, RawText
+from maple_protocols.ask import CalledTool, Conversation, Message, Prompt, RawIds, RawText
 from tokenizers import Tokenizer
 
 from maple.engine.api import ConversationEnd
@@ -21,7 +19,6 @@ from maple.engine.detokenize import TokenBytes
 from maple.engine.errors import PromptTooLong
 from maple.prompt.control_text import SEAL, STAND_IN, ControlText, Segment, unseal
 from maple.prompt.files import read_config, read_tokenizer, special_tokens, template_source
-from maple.prompt.grammar import Calls, CompiledGrammar, compile_calls, compile_form
 from maple.prompt.json_spacing import SPACINGS, JsonSpacing
 from maple.prompt.template import ChatTemplate, TemplateFailed, TemplateRefused
 from maple.prompt.token_bound import SHRINKAGE, TokenBound
@@ -30,7 +27,6 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-POOL_THREADS = 2
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _THINK = "<think>"
@@ -62,10 +58,6 @@ class EncodedPrompt:
     text: str
     subject: str
     end: ConversationEnd
-
-
-Prepare = Callable[[Callable[[], EncodedPrompt]], Awaitable[EncodedPrompt]]
-"""Runs the encoding of one prompt off the loop."""
 
 
 class PromptEncoder:
@@ -225,40 +217,6 @@ class PromptEncoder:
     def _spell(self, text: str) -> list[int]:
         ids: list[int] = self._text.encode(text, add_special_tokens=False).ids
         return ids
-
-
-class PromptPool:
-    """A PromptEncoder behind a small thread pool, for the event loop."""
-
-    def __init__(self, encoder: PromptEncoder) -> None:
-        self.encoder = encoder
-        self._threads = concurrent.futures.ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="maple-prompt")
-
-    async def encode(
-        self, prompt: Prompt, *, thinking: bool, limit: int, prepare: Prepare | None = None
-    ) -> EncodedPrompt:
-        """As PromptEncoder.encode, in the pool, or wherever `prepare` runs it."""
-        work = functools.partial(self.encoder.encode, prompt, thinking=thinking, limit=limit)
-        try:
-            return await (prepare or self._in_pool)(work)
-        except TemplateFailed as error:
-            log.error("prompt.template_failed", reason=error.reason)  # noqa: TRY400 -- no text of the client's
-            raise
-
-    async def compile(
-        self, wanted: AnswerForm | Calls, folder: pathlib.Path, eos: tuple[int, ...]
-    ) -> CompiledGrammar:
-        """The grammar of a form or of forced calls, in the pool. Raises GrammarRefused."""
-        if isinstance(wanted, Calls):
-            return await self._in_pool(functools.partial(compile_calls, wanted, folder, eos))
-        return await self._in_pool(functools.partial(compile_form, wanted, folder, eos))
-
-    async def _in_pool(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    def close(self) -> None:
-        """Stop the pool's threads; nothing may be encoded afterwards."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:

@@ -36,7 +36,8 @@ from maple.http.services import HttpSettings, Limits, Services
 from maple.observe import logs
 from maple.observe.metrics import Metrics
 from maple.observe.tracing import Tracing
-from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.encode import PromptEncoder
+from maple.prompt.pool import PromptPool
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
 from maple.settings import Settings

@@ -19,7 +19,8 @@ from maple_protocols.openai.chat import ChatAdapter
 
 from maple.engine.admission import QueueLimits
 from maple.http.services import Limits
-from maple.prompt.encode import POOL_THREADS, EncodedPrompt, PromptEncoder, PromptPool
+from maple.prompt.encode import EncodedPrompt, PromptEncoder
+from maple.prompt.pool import POOL_THREADS, PromptPool
 from maple.scripted.script import Recording
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from maple_protocols.ask import CalledTool, Conversation, Message, RawText
 from tokenizers import Tokenizer, models
 
 from maple.engine.errors import PromptTooLong
-from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.encode import PromptEncoder
 from maple.prompt.files import TokenizerInvalid
+from maple.prompt.pool import PromptPool
 from maple.prompt.template import TemplateInvalid
 from maple.prompt.token_bound import TokenBound
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
 import attrs
-from typing_extensions import override
 
 from maple_protocols.adapter import Policy
 from maple_protocols.ask import SamplingWish
-from maple_protocols.reading import drop, is_extended, unserved
+from maple_protocols.openai.shapes import (
+    NO_LIMIT,
+    LogitBias,
+    NoLogprobs,
+    ServedRange,
+    StopIds,
+    Stops,
+    TokenLimit,
+)
+from maple_protocols.reading import drop, is_extended
 from maple_protocols.rules import (
     Doc,
     Inert,
@@ -19,156 +26,13 @@ from maple_protocols.rules import (
     Misfit,
     Pattern,
     Range,
-    Rule,
-    Schema,
-    Shape,
-    anything,
-    each,
-    integer,
-    mapping,
-    number,
-    one_of,
-    text,
 )
 from maple_protocols.strict import Check, read
 
-NO_LIMIT = -1
-"""Clients' word for "as many tokens as there is room for"."""
 ANY_SEED = -1
 """Clients' word for "some seed or other"."""
-MAX_STOPS = 16
-MAX_STOP_IDS = 64
-MAX_BIASES = 1024
-MAX_STOP_LENGTH = 1000
 SESSION_ID = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 SESSION_ID_WORDS = "1 to 128 letters, digits, dots, hyphens and underscores, not starting with a dot"
-
-
-@attrs.frozen
-class Stops(Shape):
-    """A string or a list of them. Every refusal is blamed on the field itself, never on an index."""
-
-    @override
-    def structure(self, value: object) -> tuple[str, ...]:
-        if isinstance(value, list) and len(value) > MAX_STOPS:
-            raise Misfit(f"must hold at most {MAX_STOPS} strings")
-        try:
-            return each(value if isinstance(value, list) else [value], self._one)
-        except Misfit as misfit:
-            raise Misfit(misfit.must) from None
-
-    @staticmethod
-    def _one(value: object) -> str:
-        if not isinstance(value, str) or not 0 < len(value) <= MAX_STOP_LENGTH:
-            raise Misfit(f"must be a string or a list of strings, each of 1 to {MAX_STOP_LENGTH} characters")
-        return text(value)
-
-    @override
-    def schema(self) -> Schema:
-        one: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
-        return {"anyOf": [one, {"type": "array", "items": one, "maxItems": MAX_STOPS}]}
-
-
-@attrs.frozen
-class TokenLimit(Rule):
-    """At least one token; at the extended level -1 leaves the limit to the server."""
-
-    @override
-    def check(self, value: int) -> None:
-        if value == NO_LIMIT and not is_extended():
-            raise unserved("must be at least 1")
-        if value < 1 and value != NO_LIMIT:
-            raise Misfit("must be at least 1")
-
-    @override
-    def schema(self) -> Schema:
-        return {"minimum": 1}
-
-
-@attrs.frozen
-class ServedRange(Range):
-    """A range that holds at the extended level; at the reference level the field takes any number, in vain."""
-
-    @override
-    def check(self, value: float) -> None:
-        if is_extended():
-            super().check(value)
-
-
-@attrs.frozen
-class LogitBias(Shape):
-    """An object of ids to numbers from -100 to 100; at the reference level anything, in vain."""
-
-    @override
-    def structure(self, value: object) -> tuple[tuple[int, float], ...]:
-        if not is_extended():
-            anything(value)
-            return ()
-        given = mapping(value)
-        if len(given) > MAX_BIASES:
-            raise Misfit(f"must hold at most {MAX_BIASES} ids")
-        return tuple((self._id(key), self._one(key, bias)) for key, bias in given.items())
-
-    @staticmethod
-    def _id(key: str) -> int:
-        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
-            raise Misfit("must be a token id in decimal", key)
-        return int(key)
-
-    @staticmethod
-    def _one(key: str, value: object) -> float:
-        try:
-            bias = number(value)
-            Range(least=-100, most=100).check(bias)
-        except Misfit as misfit:
-            raise misfit.under(key) from None
-        return bias
-
-    @override
-    def schema(self) -> Schema:
-        bias: Schema = {"type": "number", "minimum": -100, "maximum": 100}
-        return {"type": "object", "additionalProperties": bias, "maxProperties": MAX_BIASES}
-
-
-@attrs.frozen
-class StopIds(Shape):
-    """A list of token ids."""
-
-    @override
-    def structure(self, value: object) -> tuple[int, ...]:
-        if not isinstance(value, list):
-            raise Misfit("must be a list")
-        if len(value) > MAX_STOP_IDS:
-            raise Misfit(f"must hold at most {MAX_STOP_IDS} token ids")
-        return each(value, self._one)
-
-    @staticmethod
-    def _one(value: object) -> int:
-        token = integer(value)
-        if token < 0:
-            raise Misfit("must be a token id")
-        return token
-
-    @override
-    def schema(self) -> Schema:
-        return {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_STOP_IDS}
-
-
-@attrs.frozen(eq=False)  # 0 and False are equal, and the caches of annotations would take one for the other
-class NoLogprobs(Shape):
-    """The one value that asks for no log probabilities."""
-
-    none: Literal[False, 0]
-
-    @override
-    def structure(self, value: object) -> object:
-        if type(value) is type(self.none) and value == self.none:
-            return value
-        raise Misfit(f"{one_of((self.none,))}: log probabilities are not given")
-
-    @override
-    def schema(self) -> Schema:
-        return {"enum": [self.none]}
 
 
 @attrs.frozen(kw_only=True)

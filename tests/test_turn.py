@@ -18,7 +18,8 @@ from maple_protocols.ask import Ask, Conversation, Message, RawText, SamplingWis
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Job, Ticket
 from maple.engine.errors import ModelLoading, PromptTooLong
-from maple.prompt.encode import PromptEncoder, PromptPool
+from maple.prompt.encode import PromptEncoder
+from maple.prompt.pool import PromptPool
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
 from maple.turn import Turn
