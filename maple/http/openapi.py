@@ -9,6 +9,7 @@ from typing import Any
 
 from maple_protocols.adapter import JsonObject
 from maple_protocols.errors import ErrorBody, RequestError
+from maple_protocols.reading import reading
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, schema_of
 from maple_protocols.strict import table
@@ -156,7 +157,9 @@ class _Book:
 
 
 def _operations(route: Route, services: Services) -> Operations:
-    return route.handler.operations(route, services.settings.policy)
+    policy = services.settings.policy
+    with reading(extended=policy.extended):  # what some fields take goes by the level
+        return route.handler.operations(route, policy)
 
 
 def _map_schemas(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:

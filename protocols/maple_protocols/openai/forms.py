@@ -100,7 +100,15 @@ class OutputsShape(Shape):
 
     @override
     def schema(self) -> Schema:
-        return {"type": "object", "properties": {name: {} for name in _OUTPUTS}, "maxProperties": 1}
+        if not is_extended():
+            return {}
+        members: Schema = {
+            "json": {"type": ["object", "boolean"]},
+            "regex": {"type": "string"},
+            "choice": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_CHOICES},
+            "grammar": {"type": "string"},
+        }
+        return {"type": "object", "properties": members, "minProperties": 1, "additionalProperties": False}
 
 
 _OUTPUTS: Mapping[str, tuple[Any, Callable[[object], object]]] = {

@@ -86,6 +86,10 @@ class ServedRange(Range):
         if is_extended():
             super().check(value)
 
+    @override
+    def schema(self) -> Schema:
+        return super().schema() if is_extended() else {}
+
 
 @attrs.frozen
 class LogitBias(Shape):
@@ -118,6 +122,8 @@ class LogitBias(Shape):
 
     @override
     def schema(self) -> Schema:
+        if not is_extended():
+            return {}
         bias: Schema = {"type": "number", "minimum": -100, "maximum": 100}
         return {"type": "object", "additionalProperties": bias, "maxProperties": MAX_BIASES}
 
