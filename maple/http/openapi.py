@@ -129,7 +129,7 @@ class _Book:
             found["200"]["links"] = links
         keys: Refusals = (InvalidKey,) if self._asks_for_key(route, operation) else ()
         for status, kinds in _by_status((HostNotAllowed, *keys, *operation.refusals)).items():
-            found[str(status)] = _refusal(kinds)
+            found[str(status)] = _refusal(kinds, own_shape=hasattr(route.options.get("adapter"), "refusal"))
         return dict(sorted(found.items()))
 
     def _links(self, route: Route) -> JsonObject:
@@ -195,13 +195,13 @@ def _by_status(kinds: Iterable[type[Exception]]) -> dict[int, list[type[Exceptio
     return found
 
 
-def _refusal(kinds: Sequence[type[Exception]]) -> JsonObject:
-    """One status: what it may mean, and the headers that tell more."""
+def _refusal(kinds: Sequence[type[Exception]], *, own_shape: bool) -> JsonObject:
+    """One status: what it may mean, and the headers that tell more. A protocol may have errors of its own shape."""
     told = {name for kind in kinds if kind in TABLE for name in TABLE[kind].header_names}
     return {
         "description": "\n\n".join(map(_meaning, kinds)),
         "headers": _headers(name for name in HEADERS if name == "X-Request-Id" or name in told),
-        "content": {JSON: {"schema": ERROR_REFERENCE}},
+        "content": {JSON: {"schema": {"type": "object"} if own_shape else ERROR_REFERENCE}},
     }
 
 

@@ -15,7 +15,7 @@ import attrs
 from maple_protocols.adapter import Policy
 from maple_protocols.dialect import Reply
 
-from maple.http.api_operation import JSON, Operation, Operations
+from maple.http.api_operation import JSON, Contents, Operation, Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
 from maple.http.refused import RouteNotFound
@@ -137,8 +137,17 @@ class FrontHandler(JsonHandler):
     @classmethod
     def operations(cls, route: Route, policy: Policy) -> Operations:
         """GET, which leads elsewhere."""
-        summary = "Sends browsers to the chat page."
-        return {"get": Operation(summary=summary, tag="Pages", answers={302: {}}, needs_key=cls.needs_key)}
+        greeted = route.options["greeting"] is not None
+        summary = (
+            "Sends browsers to the chat page, and greets others."
+            if greeted
+            else "Sends browsers to the chat page."
+        )
+        answers: Mapping[int, Contents] = {
+            302: {},
+            **({200: {"text/plain": {"type": "string"}}} if greeted else {}),
+        }
+        return {"get": Operation(summary=summary, tag="Pages", answers=answers, needs_key=cls.needs_key)}
 
     async def respond(self, *groups: str) -> None:
         """A redirect, or the greeting."""
