@@ -227,7 +227,7 @@ def test_a_limit_of_address_space_is_kept_or_told(megabytes: int | None, told: s
         "import resource, sys\n"
         "from maple.choose_engine import DEMO_FOLDER\n"
         "from maple.engine import memory\n"
-        "from maple.engine.api import ModelFailed\n"
+        "from maple.engine.errors import ModelFailed\n"
         "from maple.native.loader import KernelOptions, native_loader\n"
         "from maple.native.weights import NativeSource\n"
         "most = memory._address_space() + (1 << 30)\n"
