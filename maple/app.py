@@ -36,7 +36,7 @@ from maple.prompt.encode import PromptEncoder
 from maple.prompt.pool import PromptPool
 from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
-from maple.settings import Settings, guards_loops, reserve
+from maple.settings import Settings
 from maple.signing import signer
 from maple.terminal import StartFailed, announce, attended
 from maple.turn_parsers import ParserPair
@@ -128,11 +128,9 @@ def turn_defaults(settings: Settings) -> TurnDefaults:
         top_k=settings.top_k,
         enable_thinking=settings.enable_thinking,
         request_timeout=settings.request_timeout,
-        answer_reserve=reserve(settings),
-        loop_guard=guards_loops(settings),
-        efforts={
-            word: int(most) for word, _, most in (one.partition("=") for one in settings.reasoning_effort)
-        },
+        answer_reserve=settings.reserve,
+        loop_guard=settings.guards_loops,
+        efforts=settings.efforts,
     )
 
 

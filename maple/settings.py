@@ -222,19 +222,24 @@ class Settings:
             return self.max_batch
         return 1 if self.max_batch is None and self.api_level == "reference" else None
 
+    @property
+    def reserve(self) -> int:
+        """Tokens kept for the answer."""
+        if isinstance(self.answer_reserve, int):
+            return self.answer_reserve
+        return 512 if self.api_level == "extended" else 0
 
-def reserve(settings: Settings) -> int:
-    """Tokens kept for the answer."""
-    if isinstance(settings.answer_reserve, int):
-        return settings.answer_reserve
-    return 512 if settings.api_level == "extended" else 0
+    @property
+    def guards_loops(self) -> bool:
+        """Whether reasoning that goes round in circles is closed."""
+        if self.loop_guard == "auto":
+            return self.api_level == "extended"
+        return self.loop_guard == "true"
 
-
-def guards_loops(settings: Settings) -> bool:
-    """Whether reasoning that goes round in circles is closed."""
-    if settings.loop_guard == "auto":
-        return settings.api_level == "extended"
-    return settings.loop_guard == "true"
+    @property
+    def efforts(self) -> dict[str, int]:
+        """Most tokens of reasoning by the word for it."""
+        return {word: int(most) for word, _, most in (one.partition("=") for one in self.reasoning_effort)}
 
 
 def specs() -> dict[str, Spec]:

@@ -33,10 +33,7 @@ class ParserPair:
 
     def stop_behind(self, ask: Ask, prompt: str) -> str | None:
         """What must come before stop strings apply: the end of reasoning, where the parser tells how it ends."""
-        waits = ask.extended and isinstance(ask.prompt, Conversation) and bool(ask.stop)
-        if not waits or not issubclass(self.reasoning, TellsCloser):
-            return None
-        return self.reasoning.closer() if self.reasoning.prompt_ends_inside(prompt) else None
+        return self.closer(ask, prompt, None) if ask.extended and ask.stop else None
 
     def closer(self, ask: Ask, prompt: str, param: str | None) -> str | None:
         """What ends the reasoning that ``prompt`` leaves open; None without any.

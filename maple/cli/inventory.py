@@ -21,6 +21,10 @@ def _print(text: str) -> int:
     return 0
 
 
+def _declare_json(parser: CommandParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
 def _parsers(given: argparse.Namespace) -> int:
     from maple_plugins.registry import installed  # noqa: PLC0415 -- reads every distribution's metadata
 
@@ -79,7 +83,7 @@ CONFIG = Command(
     name="config",
     help="print every setting, its value and where it came from",
     run=_config,
-    declare=lambda parser: parser.add_argument("--json", action="store_true", help="as JSON"),
+    declare=_declare_json,
     settings="listed",
 )
 PARSERS = Command(name="parsers", help="list the reasoning and tool parsers that are installed", run=_parsers)
@@ -96,10 +100,6 @@ def _version(given: argparse.Namespace) -> int:
     kernels = available()
     path = None if isinstance(kernels, Unavailable) else kernels.path
     return _print(json.dumps({"version": __version__, "python": platform.python_version(), "kernels": path}))
-
-
-def _declare_json(parser: CommandParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 VERSION = Command(name="version", help="print the version", run=_version, declare=_declare_json)

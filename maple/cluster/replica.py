@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import itertools
 import time
@@ -17,7 +16,7 @@ import structlog
 from maple.cluster.messages import Admitted, Batch, Beat, Greeting, Item
 from maple.cluster.routing import PIECE, chain
 from maple.engine.api import Engine, Job, Ticket
-from maple.engine.errors import EngineError, GenerationFailed, ModelFailed
+from maple.engine.errors import EngineError, ModelFailed
 from maple.engine.stats import ReplicaLoad
 
 FRONT_SILENCE = 15.0
@@ -139,7 +138,7 @@ class ReplicaHost:
             for number in [number for number in here.jobs if number <= upto and number not in live]:
                 self.cancel(front, number)
         self._drop_silent()
-        news = [(at, one) for at, one in self._held if at > mark]
+        news = list(itertools.takewhile(lambda one: one[0] > mark, reversed(self._held)))[::-1]
         return Beat(
             stats=self._engine.stats(),
             held=tuple(one for _, one in news),
@@ -187,21 +186,16 @@ class ReplicaHost:
 
     async def _pump(self, front: _Front, number: int, job: Job, ticket: Ticket) -> None:
         """Put what becomes of one job into its front's outbox."""
-        last: Item = GenerationFailed()
         try:
             await ticket.admitted()
             front.put(number, Admitted())
-            with contextlib.suppress(StopAsyncIteration):
-                async for item in ticket:
-                    last = item
-                    front.put(number, item)
+            async for item in ticket:
+                front.put(number, item)
             self._remember(job)
         except EngineError as error:
-            last = error
             front.put(number, error)
         finally:
-            if front.jobs.pop(number, None) is not None and not isinstance(last, EngineError):
-                log.debug("replica.job_ended", request_id=job.request_id)
+            front.jobs.pop(number, None)
 
     def _remember(self, job: Job) -> None:
         self._held.extend((next(self._marks), one) for one in chain(job.owner, job.prompt_ids))

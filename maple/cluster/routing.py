@@ -1,6 +1,6 @@
 """Which replica gets a job: the one that holds most of its prompt, unless it is loaded beyond its share.
 
-Pure data and arithmetic, on one thread: the simulator of benchmarks/cluster runs the same code.
+Pure data and arithmetic, on one thread: no cluster is needed to try it.
 """
 
 from __future__ import annotations

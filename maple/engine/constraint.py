@@ -5,7 +5,7 @@ Everything here is the engine thread's; `Grammar.start` is all that another thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,12 @@ from maple.engine.detokenize import TokenBytes
 
 Mask = npt.NDArray[np.uint32]
 """A bit an id, least significant first; 0 where it may not be chosen."""
+
+
+def allow(mask: Mask, ids: Iterable[int]) -> None:
+    """Let these ids be chosen, too."""
+    for token_id in ids:
+        mask[token_id // 32] |= np.uint32(1 << token_id % 32)
 
 
 class Matcher(Protocol):
@@ -64,8 +70,7 @@ class Constraint:
             return None
         mask = self._matcher.mask()
         if self._gap:
-            for token_id in self._newlines():
-                mask[token_id // 32] |= np.uint32(1 << token_id % 32)
+            allow(mask, self._newlines())
         return mask
 
     def accept(self, token_id: int) -> None:

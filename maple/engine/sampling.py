@@ -70,7 +70,7 @@ class SampleRow:
 
     ``seen``: distinct ids for the repetition penalty. ``counted``: distinct output ids with their ``counts``, for
     presence and frequency. ``biased`` ids get ``bias`` added, or are banned from −100 down. ``mask`` uint32 has a bit
-    an id, 0 where it may not be chosen. ``min_p`` is relative to the likeliest.
+    an id, 0 where it may not be chosen.
     """
 
     logits: Floats
@@ -83,9 +83,6 @@ class SampleRow:
     biased: Sequence[int] = ()
     bias: Sequence[float] = ()
     mask: npt.NDArray[np.uint32] | None = None
-    presence: float = 0.0
-    frequency: float = 0.0
-    min_p: float = 0.0
 
 
 SampleRows: TypeAlias = Callable[[Sequence[SampleRow]], Sequence[int]]
@@ -149,9 +146,6 @@ class Sampler:
             biased=self._biased,
             bias=self._bias,
             mask=_both(self._mask(ends), held_to),
-            presence=self._sampling.presence,
-            frequency=self._sampling.frequency,
-            min_p=self._sampling.min_p,
         )
 
     def take(self, chosen: int) -> int:
@@ -243,8 +237,8 @@ def _weighed(row: SampleRow) -> tuple[Ids, Weights] | None:
     if sampling.top_p < 1:
         wanted = sampling.top_p * total(weights)
         cut_after(scores.astype(np.float64), weights, highest, sampling.temperature, wanted)
-    if row.min_p > 0:
-        weights[weights < row.min_p] = 0
+    if sampling.min_p > 0:
+        weights[weights < sampling.min_p] = 0
     return ids, weights
 
 
@@ -255,7 +249,7 @@ def _scores(row: SampleRow) -> Floats:
         penalty = row.sampling.repetition_penalty
         _edit(scores, row.seen, lambda some: np.where(some < 0, some * penalty, some / penalty))
     if len(row.counted):
-        penalties = row.frequency * np.asarray(row.counts, np.float64) + row.presence
+        penalties = row.sampling.frequency * np.asarray(row.counts, np.float64) + row.sampling.presence
         _edit(scores, row.counted, lambda some: some - penalties)
     if len(row.biased):
         bias = np.asarray(row.bias, np.float32).astype(np.float64)

@@ -19,7 +19,7 @@ import numpy as np
 from maple_plugins.parser import CallForm, ToolSpec
 from maple_protocols.ask import AnswerForm, ForcedCalls
 
-from maple.engine.constraint import Mask, OutOfGrammar
+from maple.engine.constraint import Mask, OutOfGrammar, allow
 from maple.errors import MapleError
 
 WHITESPACE = "[ \\n]{0,2}"
@@ -70,8 +70,7 @@ class LlMatcher:
         """The ids that may come next; only the text's ends once nothing else may."""
         mask = np.zeros(self._words, np.uint32)
         if self._matcher.is_stopped():
-            for token_id in self._eos:
-                mask[token_id // 32] |= np.uint32(1 << token_id % 32)
+            allow(mask, self._eos)
         else:
             self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if self._matcher.is_error():  # it then counts as stopped, as if the text were whole
@@ -93,27 +92,25 @@ class Calls:
     forced: ForcedCalls
 
 
-def compile_calls(calls: Calls, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
-    """The grammar of forced calls. Raises GrammarRefused, blamed on the tools."""
-    try:
-        text = _bounded(_lark(_calls_text(calls, _tags(folder))))
-        _compiled(folder, eos, text)
-    except (ValueError, RecursionError) as error:
-        raise GrammarRefused(param="tools", reason=_one_line(error)) from None
-    return CompiledGrammar(folder, eos, text)
-
-
-def compile_form(form: AnswerForm, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
-    """The grammar of a form. Blocks for as long as the compiler takes, which its own limits bound.
+def compile_form(form: AnswerForm | Calls, folder: pathlib.Path, eos: tuple[int, ...]) -> CompiledGrammar:
+    """The grammar of a form or of forced calls. Blocks for as long as the compiler takes, which its own limits bound.
 
     Raises GrammarRefused.
     """
     try:
-        text = _bounded(_TEXTS[form.kind](form.value))
+        text = _bounded(_text(form, folder))
         _compiled(folder, eos, text)
     except (ValueError, RecursionError) as error:
-        raise GrammarRefused(param=form.param, reason=_one_line(error)) from None
+        param = form.param if isinstance(form, AnswerForm) else "tools"
+        raise GrammarRefused(param=param, reason=_one_line(error)) from None
     return CompiledGrammar(folder, eos, text)
+
+
+def _text(form: AnswerForm | Calls, folder: pathlib.Path) -> str:
+    """The grammar in llguidance's words."""
+    if isinstance(form, AnswerForm):
+        return _TEXTS[form.kind](form.value)
+    return _lark(_calls_text(form, _tags(folder)))
 
 
 @functools.lru_cache(maxsize=_KEPT)

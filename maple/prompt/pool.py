@@ -13,7 +13,7 @@ import structlog
 from maple_protocols.ask import AnswerForm, Prompt
 
 from maple.prompt.encode import EncodedPrompt, PromptEncoder
-from maple.prompt.grammar import Calls, CompiledGrammar, compile_calls, compile_form
+from maple.prompt.grammar import Calls, CompiledGrammar, compile_form
 from maple.prompt.template import TemplateFailed
 
 T = TypeVar("T")
@@ -48,8 +48,6 @@ class PromptPool:
         self, wanted: AnswerForm | Calls, folder: pathlib.Path, eos: tuple[int, ...]
     ) -> CompiledGrammar:
         """The grammar of a form or of forced calls, in the pool. Raises GrammarRefused."""
-        if isinstance(wanted, Calls):
-            return await self._in_pool(functools.partial(compile_calls, wanted, folder, eos))
         return await self._in_pool(functools.partial(compile_form, wanted, folder, eos))
 
     async def _in_pool(self, work: Callable[[], T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import attrs
 import pytest
 from maple_testing.engine import collect, greedy_job
 from maple_testing.fleet import LocalFleet
-from maple_testing.guard import HANG_GUARD
+from maple_testing.guard import HANG_GUARD, comes_about, run_guarded
 
 from maple.choose_engine import build_engine
 from maple.cluster.engine import RayEngine
@@ -47,7 +47,7 @@ async def front(*names: str, depth: int = 16) -> AsyncIterator[tuple[RayEngine, 
     engine = RayEngine(fleet, limits=QueueLimits(depth=depth))
     engine.start()
     await engine.loaded()
-    await until(lambda: len(names_of(engine)) == len(names))
+    await comes_about(lambda: len(names_of(engine)) == len(names))
     try:
         yield engine, fleet
     finally:
@@ -56,20 +56,6 @@ async def front(*names: str, depth: int = 16) -> AsyncIterator[tuple[RayEngine, 
 
 def names_of(engine: RayEngine) -> set[str]:
     return {one.replica for one in engine.stats().replicas}
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_GUARD):
-        while not condition():  # noqa: ASYNC110 -- a count tells nobody when it changes
-            await asyncio.sleep(0.01)
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def guarded() -> None:
-        async with asyncio.timeout(HANG_GUARD):
-            await test()
-
-    asyncio.run(guarded())
 
 
 def prompt(seed: int, length: int = 200) -> tuple[int, ...]:
@@ -106,11 +92,11 @@ def test_answers_equal_the_local_engines() -> None:
             together = await asyncio.gather(*(collect(engine.submit(job)) for job in jobs))
             assert [text for text, _ in together] == alone
             assert {name for name, method in fleet.calls if method == "submit"} == {"a", "b", "c"}
-            await until(
+            await comes_about(
                 lambda: engine.stats().generation_tokens == sum(end.completion_tokens for _, end in together)
             )
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_prompt_goes_where_its_prefix_is() -> None:
@@ -127,7 +113,7 @@ def test_a_prompt_goes_where_its_prefix_is() -> None:
             submits = [name for name, method in fleet.calls if method == "submit"]
             assert max(submits.count(name) for name in "abc") <= 3
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_replica_that_dies_before_a_word_costs_nothing() -> None:
@@ -153,7 +139,7 @@ def test_a_replica_that_dies_before_a_word_costs_nothing() -> None:
             _, finish = await collect(engine.submit(job))
             assert names_of(engine) == {"b"}
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_replica_that_dies_after_a_word_ends_the_answer_in_band() -> None:
@@ -168,15 +154,15 @@ def test_a_replica_that_dies_after_a_word_ends_the_answer_in_band() -> None:
             await fleet.kill("a")
             with pytest.raises(ReplicaLost):
                 await collect(ticket)
-            await until(lambda: engine.status == "loading")
+            await comes_about(lambda: engine.status == "loading")
             with pytest.raises(ModelLoading):
                 engine.submit(greedy_job())
             assert engine.stats().running == 0
             await fleet.add("b")
-            await until(lambda: engine.status == "ok")
+            await comes_about(lambda: engine.status == "ok")
             assert (await collect(engine.submit(greedy_job())))[1].completion_tokens
 
-    run(test)
+    run_guarded(test)
 
 
 def test_what_waits_outlives_every_replica() -> None:
@@ -197,7 +183,7 @@ def test_what_waits_outlives_every_replica() -> None:
             await fleet.add("b")
             assert all([(await collect(ticket))[1].completion_tokens for ticket in waiting])
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_cancelled_job_leaves_its_replica() -> None:
@@ -212,11 +198,11 @@ def test_a_cancelled_job_leaves_its_replica() -> None:
                 await anext(aiter(ticket))
             for ticket in tickets:
                 ticket.cancel()
-            await until(lambda: fleet.hosts["a"].load == 0 and not engine.stats().running)
+            await comes_about(lambda: fleet.hosts["a"].load == 0 and not engine.stats().running)
             assert engine.stats().cancelled == len(tickets)
             assert (await collect(engine.submit(greedy_job())))[1].completion_tokens
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_retired_replica_ends_what_it_has() -> None:
@@ -233,9 +219,9 @@ def test_a_retired_replica_ends_what_it_has() -> None:
                 await collect(engine.submit(greedy_job(prompt(seed))))
             assert (await collect(ticket))[1].completion_tokens
             assert place not in {name for name, method in fleet.calls if method == "submit"}
-            await until(lambda: names_of(engine) == {"a", "b"} - {place})
+            await comes_about(lambda: names_of(engine) == {"a", "b"} - {place})
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_silent_fronts_jobs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +233,12 @@ def test_a_silent_fronts_jobs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> No
         await replica.open()
         replica.hello("lost")
         replica.submit("lost", 1, endless())
-        await until(lambda: replica.load == 1)
+        await comes_about(lambda: replica.load == 1)
         replica.beat("other", frozenset(), 0, 0)
         assert replica.load == 0
         await replica.close()
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_beat_drops_what_the_front_has_no_more() -> None:
@@ -268,7 +254,7 @@ def test_a_beat_drops_what_the_front_has_no_more() -> None:
         assert replica.load == 1
         await replica.close()
 
-    run(test)
+    run_guarded(test)
 
 
 def test_sessions_stick_and_are_found() -> None:
@@ -285,7 +271,7 @@ def test_sessions_stick_and_are_found() -> None:
                 await engine.delete_session("key", "other")
             await engine.delete_session("key", "talk")
 
-    run(test)
+    run_guarded(test)
 
 
 def test_draining_ends_and_refuses() -> None:
@@ -300,7 +286,7 @@ def test_draining_ends_and_refuses() -> None:
             with pytest.raises(ShuttingDown):
                 engine.submit(greedy_job())
 
-    run(test)
+    run_guarded(test)
 
 
 def test_no_cluster_is_one_line() -> None:
@@ -319,4 +305,4 @@ def test_no_cluster_is_one_line() -> None:
             engine.submit(greedy_job())
         await engine.close()
 
-    run(test)
+    run_guarded(test)

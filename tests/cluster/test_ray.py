@@ -13,12 +13,12 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 from maple_testing.engine import collect, greedy_job
-from maple_testing.guard import HANG_GUARD
+from maple_testing.guard import comes_about, run_guarded
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: tox -e cluster runs these")
 
@@ -64,26 +64,12 @@ async def fronts(replicas: Replicas, *, count: int = 1) -> AsyncIterator[tuple[s
         await engine.loaded()
         engines.append(engine)
     try:
-        await until(lambda: all(len(one.stats().replicas) >= replicas.least for one in engines[-1:]))
+        await comes_about(lambda: all(len(one.stats().replicas) >= replicas.least for one in engines[-1:]))
         yield name, engines
     finally:
         for engine in engines:
             await engine.close()
         await asyncio.to_thread(serve.delete, name)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_GUARD):
-        while not condition():  # noqa: ASYNC110 -- a count tells nobody when it changes
-            await asyncio.sleep(0.05)
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def guarded() -> None:
-        async with asyncio.timeout(HANG_GUARD):
-            await test()
-
-    asyncio.run(guarded())
 
 
 def jobs(count: int) -> list[Job]:
@@ -117,7 +103,7 @@ def test_three_hundred_mixed_answers_equal_the_local_engines(cluster: Cluster) -
             ]
             assert all(one.held_tokens for one in engine.stats().replicas)
 
-    run(test)
+    run_guarded(test)
 
 
 def test_replicas_that_are_killed_leave_no_request_without_an_end(cluster: Cluster) -> None:
@@ -154,11 +140,11 @@ def test_replicas_that_are_killed_leave_no_request_without_an_end(cluster: Clust
             assert ends.total() == len(wanted)
             assert set(ends) <= {"answered", "ReplicaLost", "ModelLoading"}
             assert ends["answered"] > len(wanted) * 0.8
-            await until(lambda: len(engine.stats().replicas) == 3)
+            await comes_about(lambda: len(engine.stats().replicas) == 3)
             assert (engine.stats().running, engine.stats().waiting) == (0, 0)
             await collect(engine.submit(greedy_job()))
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_cancelled_job_leaves_its_replica(cluster: Cluster) -> None:
@@ -171,13 +157,13 @@ def test_a_cancelled_job_leaves_its_replica(cluster: Cluster) -> None:
             await anext(aiter(tickets[0]))
             for ticket in tickets:
                 ticket.cancel()
-            await until(lambda: not engine.stats().running)
+            await comes_about(lambda: not engine.stats().running)
             replicas = await asyncio.to_thread(
                 serve.get_deployment_handle("replica", name).broadcast("status").results
             )
             assert [one.load for one in replicas] == [0, 0]
 
-    run(test)
+    run_guarded(test)
 
 
 def test_two_fronts_share_a_deployment(cluster: Cluster) -> None:
@@ -185,17 +171,17 @@ def test_two_fronts_share_a_deployment(cluster: Cluster) -> None:
 
     async def test() -> None:
         async with fronts(Replicas(least=2, most=2, cores=0), count=2) as (_, [first, second]):
-            await until(lambda: len(first.stats().replicas) == 2)
+            await comes_about(lambda: len(first.stats().replicas) == 2)
             prompt = tuple(range(20, 320))
             await collect(first.submit(greedy_job(prompt)))
-            await until(lambda: sum(one.held_tokens for one in second.stats().replicas))
+            await comes_about(lambda: sum(one.held_tokens for one in second.stats().replicas))
             _, finish = await collect(second.submit(greedy_job((*prompt, 7))))
             assert finish.cached_tokens >= 256
             running = second.submit(greedy_job(max_tokens=60))
             await first.close()
             assert (await collect(running))[1].completion_tokens
 
-    run(test)
+    run_guarded(test)
 
 
 def test_a_deployment_grows_under_load_and_shrinks_when_idle(cluster: Cluster) -> None:
@@ -210,13 +196,13 @@ def test_a_deployment_grows_under_load_and_shrinks_when_idle(cluster: Cluster) -
                     await collect(engine.submit(greedy_job(max_tokens=200)))
 
             askers = [asyncio.create_task(keep_asking()) for _ in range(12)]
-            await until(lambda: len(engine.stats().replicas) == 2)
+            await comes_about(lambda: len(engine.stats().replicas) == 2)
             grown.set()
             await asyncio.gather(*askers)
-            await until(lambda: len(engine.stats().replicas) == 1)
+            await comes_about(lambda: len(engine.stats().replicas) == 1)
             assert (await collect(engine.submit(greedy_job())))[1].completion_tokens
 
-    run(test)
+    run_guarded(test)
 
 
 def test_the_command_shows_the_replicas(cluster: Cluster) -> None:
@@ -241,4 +227,4 @@ def test_the_command_shows_the_replicas(cluster: Cluster) -> None:
         assert refused.returncode == 1
         assert refused.stderr.splitlines()[-1].endswith("has no deployment 'nobody'")
 
-    run(test)
+    run_guarded(test)

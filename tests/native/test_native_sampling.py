@@ -56,6 +56,9 @@ def some_row(seed: int) -> SampleRow:
             top_k=int(chance.choice([0, 0, 1, 20, 300, 5000])),
             top_p=float(chance.choice([1e-300, 0.1, 0.9, 0.95, 0.999999, 1])),
             repetition_penalty=float(chance.choice([1, 0.5, 1.3, 1e300])),
+            presence=float(chance.uniform(-2, 2)),
+            frequency=float(chance.uniform(-2, 2)),
+            min_p=float(chance.choice([0, 0, 0.05, 1])),
         ),
         limit=size,
         fraction=float(chance.choice([0, chance.random(), 1 - 2**-53])),
@@ -65,9 +68,6 @@ def some_row(seed: int) -> SampleRow:
         biased=biased,
         bias=[float(one) for one in chance.choice([-100, -3.5, 7, 100], size=len(biased))],
         mask=mask,
-        presence=float(chance.uniform(-2, 2)),
-        frequency=float(chance.uniform(-2, 2)),
-        min_p=float(chance.choice([0, 0, 0.05, 1])),
     )
 
 

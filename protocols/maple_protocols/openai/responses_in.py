@@ -19,7 +19,7 @@ from maple_protocols.openai.responses_items import Item, Items
 from maple_protocols.openai.responses_kept import holders, resolved, wire_items
 from maple_protocols.openai.responses_request import ResponsesRequest
 from maple_protocols.openai.responses_tools import CallForm, Offered, named_apart, naming
-from maple_protocols.openai.thinking import effort, effort_word
+from maple_protocols.openai.thinking import effort, effort_word, first_budget
 from maple_protocols.openai.tools import (
     Choice,
     check_choice,
@@ -119,8 +119,7 @@ def _thinking(request: ResponsesRequest, settings: Mapping[str, object]) -> bool
 
 def _budget(request: ResponsesRequest) -> int | None:
     inner = request.reasoning.max_tokens if request.reasoning else None
-    given = (request.thinking_token_budget, request.thinking_budget_tokens, inner)
-    return next((one for one in given if one is not None), None)
+    return first_budget(request.thinking_token_budget, request.thinking_budget_tokens, inner)
 
 
 def _check_readable(messages: Sequence[Message], items: Sequence[Item]) -> None:

@@ -75,8 +75,12 @@ def _says_nothing() -> Sequence[Verdict]:
 def budget(request: _Wished) -> int | None:
     """The most tokens of reasoning."""
     inner = request.reasoning.get("max_tokens") if isinstance(request.reasoning, dict) else None
-    given = (request.thinking_token_budget, request.thinking_budget_tokens, inner)
-    return next((one for one in given if type(one) is int), None) or None
+    return first_budget(request.thinking_token_budget, request.thinking_budget_tokens, inner) or None
+
+
+def first_budget(*given: object) -> int | None:
+    """The first that is a number; 0 turns thinking off."""
+    return next((one for one in given if type(one) is int), None)
 
 
 def effort_word(*given: object) -> str | None:
