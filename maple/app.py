@@ -38,7 +38,7 @@ from maple.prompt.trial import try_template
 from maple.responses_store import SCHEME, ResponseStore
 from maple.settings import Settings
 from maple.signing import signer
-from maple.terminal import StartFailed, announce, attended
+from maple.terminal import LAST_LINES, StartFailed, announce, attended, greet, log_level, part, reachable
 from maple.turn_parsers import ParserPair
 from maple.turns import TurnDefaults, Turns
 
@@ -54,11 +54,14 @@ async def serve(configuration: Configuration) -> int:
     Raises MapleError (or a parser's or protocol's own error) where the server cannot start.
     """
     settings = configuration.settings
-    logs.configure(level=settings.log_level, format=settings.log_format)
+    told = LAST_LINES if attended() else ()
+    logs.configure(level=log_level(configuration), format=settings.log_format, unless=told)
     if sys.stderr is not None:
         faulthandler.enable()  # a mapped file that is cut short ends the process: not without a word
     with _signals() as signals:
         _warn(configuration)
+        if attended():
+            greet(str(model_source(settings)), settings.model_id, demo=settings.demo)
         signals.keyring = Keyring.open(settings.api_key, settings.api_key_file)
         services = build_services(settings, signals.keyring)
         running = listen(services, settings)
@@ -72,9 +75,19 @@ async def serve(configuration: Configuration) -> int:
         log.info("server.listening", url=url, port=running.port, model=settings.model_id)
         turns = services.turns
         if attended():
-            opening.add_done_callback(lambda _: announce(turns, url, ui=settings.ui, stop=signals.stop))
+            opening.add_done_callback(
+                lambda _: announce(
+                    turns,
+                    reachable(settings.host, running.port),
+                    ui=settings.ui,
+                    open_page=settings.open,
+                    stop=signals.stop,
+                )
+            )
         await signals.stopped.wait()
         failed = turns.error if attended() and turns.status == "error" else None
+        if attended() and (running_now := turns.engine.stats().running):
+            part(running_now)
         notifier.stopping()
         end_anyway(settings.drain_timeout + ENDING_SECONDS)
         log.info("server.draining", seconds=settings.drain_timeout)

@@ -146,7 +146,7 @@ def choose(settings: Settings, kernels: KernelInfo | Unavailable) -> Choice:
 
     if settings.device not in ("auto", "cpu") or settings.dtype != "auto" or settings.pack_experts == "false":
         return Choice(path="torch")
-    if settings.device == "auto" and any(pathlib.Path(name).exists() for name in _ACCELERATORS):
+    if settings.device == "auto" and has_accelerator():
         return Choice(path="torch")
     if isinstance(kernels, Unavailable):
         return Choice(
@@ -222,4 +222,22 @@ def load_options(settings: Settings) -> LoadOptions:
 
 def model_source(settings: Settings) -> str | pathlib.Path:
     """The embedded model, a folder or a hub id."""
-    return DEMO_FOLDER if settings.demo or settings.scripted else settings.model_path
+    if settings.demo or settings.scripted:
+        return DEMO_FOLDER
+    return settings.model_path or _unnamed_model(settings)
+
+
+def _unnamed_model(settings: Settings) -> str:
+    """What is smallest to fetch and to keep: on a CPU two bits a weight, unless the bf16 weights are here alone."""
+    from maple.checkpoint.hub import FLOAT_CHECKPOINT, TWO_BIT_CHECKPOINT, cached  # noqa: PLC0415 -- a third of a second
+
+    on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_accelerator())
+    if not on_cpu:
+        return FLOAT_CHECKPOINT
+    here = [each for each in (TWO_BIT_CHECKPOINT, FLOAT_CHECKPOINT) if cached(each, settings.revision)]
+    return here[0] if here else TWO_BIT_CHECKPOINT
+
+
+def has_accelerator() -> bool:
+    """Whether a driver of NVIDIA's or AMD's is there."""
+    return any(pathlib.Path(name).exists() for name in _ACCELERATORS)

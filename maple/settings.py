@@ -60,7 +60,11 @@ def setting(default: Any, help_text: str, **spec: Any) -> Any:
 class Settings:
     """All settings with their defaults. A name is its variable in lower case, without `MAPLE_`."""
 
-    model_path: str = setting("deepgrove/maple-preview", "hub id or folder of the checkpoint", kind="source")
+    model_path: str | None = setting(
+        None,
+        "folder or hub id; unset: Maple-Preview, on a CPU its 2-bit spelling",
+        kind="source",
+    )
     revision: str = setting("main", "branch, tag or commit of a hub checkpoint", kind="text")
     model_id: str = setting("maple-preview", "the id that clients see", kind="text")
     model_aliases: tuple[str, ...] = setting((), "further ids of the model, listed and accepted", kind="list")
@@ -210,6 +214,9 @@ class Settings:
     max_connections: int = setting(1024, "most open connections", kind="integer", low=1)
     metrics_public: bool = setting(False, "/metrics needs no key", kind="bool")
     ui: bool = setting(True, "serve the chat page", kind="bool")
+    open: bool = setting(
+        False, "open the chat page in a browser once the model is there", kind="bool", variable=False
+    )
     demo: bool = setting(False, "serve the embedded model", kind="bool", variable=False)
     scripted: pathlib.Path | None = setting(
         None, "serve recorded outputs from this JSON-lines file", kind="path", variable=False

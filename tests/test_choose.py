@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from maple import choose_engine as module
-from maple.choose_engine import choose, choose_loader, model_loader
+from maple.choose_engine import choose, choose_loader, model_loader, model_source
 from maple.native.library import KernelInfo, Unavailable
 from maple.settings import Settings
 
@@ -103,3 +103,43 @@ def test_what_torch_does_not_do_is_said(settings: Settings, told: list[list[str]
     with structlog.testing.capture_logs() as lines:
         model_loader(settings)
     assert [line["variables"] for line in lines] == told
+
+
+@pytest.mark.parametrize(
+    ("settings", "here", "wanted"),
+    [
+        (Settings(), [], "maple-preview-2bit-mlx"),
+        (Settings(device="cpu"), [], "maple-preview-2bit-mlx"),
+        (Settings(), ["maple-preview"], "maple-preview"),
+        (Settings(), ["maple-preview", "maple-preview-2bit-mlx"], "maple-preview-2bit-mlx"),
+        (Settings(device="cuda"), ["maple-preview-2bit-mlx"], "maple-preview"),
+        (Settings(model_path="deepgrove/maple-preview"), ["maple-preview-2bit-mlx"], "maple-preview"),
+        (Settings(revision="v2"), ["maple-preview"], "maple-preview-2bit-mlx"),
+    ],
+)
+def test_without_a_name_the_smallest_is_fetched(
+    settings: Settings,
+    here: list[str],
+    wanted: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a CPU two bits a weight, unless the bf16 weights alone are in the hub's cache, at that revision."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    for name in here:
+        folder = tmp_path / f"models--deepgrove--{name}"
+        (folder / "refs").mkdir(parents=True)
+        (folder / "refs" / "main").write_text("a" * 40)
+        (folder / "snapshots" / ("a" * 40)).mkdir(parents=True)
+        (folder / "snapshots" / ("a" * 40) / "config.json").write_text("{}")
+    assert model_source(settings) == f"deepgrove/{wanted}"
+
+
+def test_an_accelerator_gets_the_weights_as_they_were_trained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Torch reads bf16 there; nothing is unpacked."""
+    monkeypatch.setattr(module, "_ACCELERATORS", (str(tmp_path),))
+    assert model_source(Settings()) == "deepgrove/maple-preview"

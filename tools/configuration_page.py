@@ -29,11 +29,17 @@ variable or a file, never from the command line, where other users could see the
 |---|---|---|---|---|
 """
 OUTRO = """
-`--demo` and `--scripted FILE` are flags only. `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` keep their meaning.
+`--demo`, `--scripted FILE` and `--open` are flags only. `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` keep their meaning.
 
 Variables that Kubernetes sets beside a service called maple (`MAPLE_SERVICE_…`, `MAPLE_PORT_…`, a `MAPLE_PORT` that
 starts with `tcp://`) are passed over with a warning, and so are names that clients read: unknown ones that end in
 `_BASE_URL`, `_API_BASE` or `_ENDPOINT`.
+
+## Which model
+
+Without `MAPLE_MODEL_PATH` a server on a CPU fetches `deepgrove/maple-preview-2bit-mlx` (5.3 GB), unless
+`deepgrove/maple-preview` (bf16, about 40 GB) is the one that is in the hub's cache already; on a GPU it is always the
+latter.
 
 ## Sampling defaults
 

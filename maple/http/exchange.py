@@ -46,6 +46,8 @@ class Exchange(DescribedHandler):
     """Tornado's handler with our headers, our errors and our log line; knows nothing of bodies and keys."""
 
     methods: tuple[str, ...] = ("GET", "HEAD")
+    is_routine = False
+    """Whether this is asked so often, for so little, that its access lines are debug's unless it is refused."""
     prompt_param: str | None = None
     dialect: object = None
     """The adapter whose headers and refusals this route has, where it is a protocol's (see ``Dialect``)."""
@@ -169,7 +171,7 @@ class Exchange(DescribedHandler):
         self.set_status(reply.status)
         for name, value in reply.headers.items():
             self.set_header(name, value)
-        if isinstance(reply.body, str):
+        if isinstance(reply.body, str) and "Content-Type" not in reply.headers:
             self.set_header("Content-Type", TEXT_TYPE)
         content = reply.body.encode() if isinstance(reply.body, str) else encode_json(reply.body)
         self.write(content)
@@ -237,7 +239,8 @@ class Exchange(DescribedHandler):
             self.span.end(status)
         proxies = self.services.settings.trusted_proxies
         peer, headers = self.request.remote_ip or "", self.request.headers
-        log.info(
+        tell = log.debug if self.is_routine and status < 400 else log.info
+        tell(
             "http.request",
             request_id=self.request_id,
             method=self.request.method,

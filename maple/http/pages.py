@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping
 import attrs
 from maple_protocols.adapter import Policy
 from maple_protocols.dialect import Reply
+from tornado.escape import xhtml_escape
 
 from maple.http.api_operation import JSON, Contents, Operation, Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
-from maple.http.refused import RouteNotFound
+from maple.http.refused import HostNotAllowed, RouteNotFound
+from maple.http.rows import Refusal
 
 CONTENT_POLICY = "; ".join(
     (
@@ -48,6 +50,13 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 INDEX = "index.html"
+STRANGE_HOST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Maple Server</title>
+<h1>This server does not know the name {host}</h1>
+<p>Without a key it answers to addresses and to localhost alone, so that no other site can lead your browser to it.
+Whoever runs it can start it with <code>--allowed-hosts {name}</code> (or <code>MAPLE_ALLOWED_HOSTS={name}</code>),
+or with a key in <code>MAPLE_API_KEY</code>.</p></html>
+"""
+"""What a browser is told that came by a name which nobody has allowed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,10 +81,22 @@ def read_pages(folder: pathlib.Path) -> Mapping[str, Page]:
     }
 
 
-class PageHandler(JsonHandler):
-    """GET one of a folder's pages; the index where the path names none."""
+class ForBrowsers(JsonHandler):
+    """What leads to pages: open to all, and a person who may not come in is told in a page how to."""
 
     needs_key = False
+    is_routine = True
+
+    def _told(self, found: Refusal, error: BaseException) -> Reply:
+        if not isinstance(error, HostNotAllowed) or "text/html" not in self.request.headers.get("Accept", ""):
+            return super()._told(found, error)
+        host, name = (xhtml_escape(text[:64]) for text in (error.host, self.request.host_name))
+        headers = {**HEADERS, "Content-Type": MEDIA_TYPES[".html"]}
+        return Reply(status=found.status, body=STRANGE_HOST.format(host=host, name=name), headers=headers)
+
+
+class PageHandler(ForBrowsers):
+    """GET one of a folder's pages; the index where the path names none."""
 
     @classmethod
     def operations(cls, route: Route, policy: Policy) -> Operations:
@@ -123,10 +144,8 @@ class PageHandler(JsonHandler):
         return (self.request.uri or "").partition("?")[0]
 
 
-class FrontHandler(JsonHandler):
+class FrontHandler(ForBrowsers):
     """GET /: browsers are sent to the chat page, and others greeted where a protocol does that."""
-
-    needs_key = False
 
     def initialize(self, route: str, greeting: str | None, page: bool) -> None:  # type: ignore[override]  # Tornado passes each route its own keywords
         """Called by Tornado with the route's options."""

@@ -70,6 +70,7 @@ class ProbeHandler(JsonHandler):
 
     needs_key = False
     is_probe = True
+    is_routine = True
     answer: ClassVar[type]
     statuses: ClassVar[tuple[int, ...]] = (200, 503)
 

@@ -5,9 +5,11 @@ A line is a constant event and facts as keys. Prompts, keys and file contents ar
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import traceback
+from collections.abc import Collection
 from typing import TextIO
 
 import structlog
@@ -19,16 +21,22 @@ QUIETER = ("tornado.access", "tornado.general", "asyncio", "httpx", "httpcore", 
 """Loggers whose routine lines repeat ours, or tell of peers that spoke no HTTP; their warnings are kept."""
 
 
-def configure(*, level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002
+def configure(
+    *,
+    level: str,
+    format: str,  # noqa: A002
+    stream: TextIO | None = None,
+    unless: Collection[str] = (),
+) -> None:
     """Set the process's logging up. `level` and `format` are the settings log_level and log_format.
 
     `auto` is console on a terminal and json otherwise. Lines go to `stream`, stderr by default; where that is a
-    file or pipe a thread writes them.
+    file or pipe a thread writes them. Events that `unless` names are left out: they are told otherwise.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     console = format == "console" or (format == "auto" and terminal)
-    shared = _shared()
+    shared: list[Processor] = [functools.partial(_left_out, frozenset(unless)), *_shared()]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -99,6 +107,12 @@ def _shared() -> list[Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,  # without the frames' locals, which hold prompts
     ]
+
+
+def _left_out(names: Collection[str], _: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    if event.get("event") in names:
+        raise structlog.DropEvent
+    return event
 
 
 def _json() -> list[Processor]:

@@ -109,6 +109,17 @@ def test_any_other_name_is_refused_while_there_is_no_key(server: LiveServer, hos
         assert (answer.status, answer.error["code"]) == (403, "host_not_allowed")
 
 
+@pytest.mark.parametrize("path", ["/", "/ui", "/docs"])
+def test_a_browser_that_comes_by_another_name_is_told_what_to_set(server: LiveServer, path: str) -> None:
+    """In a page that runs nothing; a program gets the error as ever."""
+    answer = server.get(path, Host="maple.lan:8000", Accept="text/html,*/*")
+    page = answer.body.decode()
+    assert (answer.status, answer.headers["Content-Type"]) == (403, "text/html; charset=utf-8")
+    assert "--allowed-hosts maple.lan<" in page
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert server.get(path, Host="maple.lan").error["code"] == "host_not_allowed"
+
+
 def test_with_a_key_the_name_does_not_matter(serve: Serve) -> None:
     """A rebound page has no key."""
     server = serve(api_key="secret")

@@ -215,3 +215,15 @@ def test_the_access_line_has_its_facts(serve: Serve, log_lines) -> None:
         "scheme": "http",
         "owner": "",
     }
+
+
+def test_pages_and_probes_are_told_to_those_who_debug(serve: Serve, log_lines) -> None:
+    """A probe a second would hide the rest; what is refused there is told to all."""
+    server = serve()
+    for path in ("/ui", "/healthz", "/readyz", "/v1/models"):
+        server.get(path)
+    server.request("PUT", "/healthz")
+    server.settle()
+    levels = [(line["route"], line["level"]) for line in log_lines() if line["event"] == "http.request"]
+    routine = [(path, "debug") for path in ("/ui", "/healthz", "/readyz")]
+    assert levels == [*routine, ("/v1/models", "info"), ("/healthz", "info")]
