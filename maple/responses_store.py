@@ -88,12 +88,16 @@ class ResponseStore:
         """Forget an answer; False where there is none. Raises StoreBusy or StoreBroken."""
         return await self._run(lambda: self._delete(owner, wanted))
 
+    async def purge(self) -> None:
+        """Forget what is too old. Raises StoreFull, StoreBusy or StoreBroken."""
+        await self._run(self._purge)
+
     async def keep_purging(self) -> None:
-        """Forget what is too old, once an hour, until cancelled."""
+        """Purge once an hour, until cancelled."""
         while True:
             await asyncio.sleep(PURGE_SECONDS)
             with contextlib.suppress(StoreFull, StoreBusy, StoreBroken):  # logged, and tried again
-                await self._run(self._purge)
+                await self.purge()
 
     def close(self) -> None:
         """Finish what is under way and let go of the file; a call that hangs is waited for no longer than others."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import os
 import pathlib
 import sqlite3
@@ -16,12 +18,19 @@ from typing import Any, TypeVar
 
 import pytest
 from maple_protocols.adapter import Kept
+from maple_testing.guard import HANG_GUARD
 
 from maple.responses_file import LAYOUT, StoreUnusable
 from maple.responses_store import ResponseStore, StoreBroken, StoreBusy, StoreFull
 
 T = TypeVar("T")
 EVERY = "SELECT count(*) FROM responses"
+
+
+def execute(file: pathlib.Path, sql: str) -> list[Any]:
+    """The rows of a statement, on a connection of its own."""
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        return database.execute(sql).fetchall()
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -106,9 +115,7 @@ def test_old_answers_go_while_the_server_runs(file: pathlib.Path, monkeypatch: p
     store = ResponseStore(file, days=1)
     run(store.put("me", kept("old", age=86_401)))
     store.close()
-    with sqlite3.connect(file) as database:
-        assert database.execute(EVERY).fetchone() == (0,)
-    database.close()
+    assert execute(file, EVERY) == [(0,)]
 
 
 def test_only_its_owner_can_read_the_file(store: ResponseStore, file: pathlib.Path) -> None:
@@ -126,7 +133,7 @@ def test_an_existing_file_is_closed_to_others(file: pathlib.Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_sql_never_runs_on_the_loop(store: ResponseStore) -> None:
+def test_sql_never_runs_on_the_loop(store: ResponseStore, file: pathlib.Path) -> None:
     """A locked database makes one client wait, not all: the loop goes on."""
 
     async def put_while_locked(lock: sqlite3.Connection) -> None:
@@ -138,18 +145,11 @@ def test_sql_never_runs_on_the_loop(store: ResponseStore) -> None:
         await waiting
 
     run(store.put("me", kept("resp_0")))
-    lock = sqlite3.connect(store_file(store))
+    lock = sqlite3.connect(file)
     lock.execute("BEGIN IMMEDIATE")
     run(put_while_locked(lock))
     lock.close()
     assert any(thread.name.startswith("maple-store") for thread in threading.enumerate())
-
-
-def store_file(store: ResponseStore) -> str:
-    async def file() -> str:
-        return await store._run(lambda: str(store._database.execute("PRAGMA database_list").fetchone()[2]))
-
-    return run(file())
 
 
 @pytest.mark.parametrize(
@@ -215,30 +215,22 @@ def test_a_path_that_cannot_hold_a_file_stops_the_start(tmp_path: pathlib.Path, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_is_told_apart(store: ResponseStore) -> None:
-    """Nothing is lost by it: what was kept can still be read, and deleting makes room."""
-    run(store.put("me", kept()))
-    run(store._run(lambda: store._database.execute("PRAGMA max_page_count = 10").fetchall()))
-    with pytest.raises(StoreFull):
-        run(store.put("me", kept("resp_2", text="x" * 100_000)))
-    assert run(store.get("me", "resp_1")) is not None
-    assert run(store.get("me", "resp_2")) is None
-
-
 def test_the_file_does_not_grow_without_end(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients decide how much they store; at the limit they are told that there is no room."""
+    """Clients decide how much they store; at the limit they are told, and what was kept can still be read."""
     monkeypatch.setattr("maple.responses_file.LARGEST_BYTES", 64 * 1024)
     store = ResponseStore(file, days=30)
     run(store.put("me", kept()))
     with pytest.raises(StoreFull):
         run(store.put("me", kept("resp_2", text="x" * 100_000)))
+    assert run(store.get("me", "resp_1")) is not None
+    assert run(store.get("me", "resp_2")) is None
     store.close()
     assert file.stat().st_size <= 64 * 1024
 
 
-def test_a_database_that_breaks_says_so(store: ResponseStore) -> None:
+def test_a_database_that_breaks_says_so(store: ResponseStore, file: pathlib.Path) -> None:
     """Its table is gone: every call fails with SQLite's reason for the log."""
-    run(store._run(lambda: store._database.execute("DROP TABLE responses").fetchall()))
+    execute(file, "DROP TABLE responses")
     with pytest.raises(StoreBroken, match="no such table"):
         run(store.get("me", "resp_1"))
 
@@ -261,21 +253,21 @@ def test_what_is_deleted_or_too_old_is_on_no_file_at_once(
     assert run(store.delete("me", "resp_1"))
     assert SECRET[:20].encode() not in on_disk(file)
     run(store.put("me", kept("old", text=SECRET, age=31 * 86_400)))
-    run(store._run(store._purge))
+    run(store.purge())
     assert SECRET[:20].encode() not in on_disk(file)
 
 
 def test_old_answers_go_though_nobody_puts(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer looks for them."""
-    monkeypatch.setattr("maple.responses_store.PURGE_SECONDS", 0.01)
     store = ResponseStore(file, days=1)
 
     async def main() -> None:
-        await store._run(lambda: store._put("me", kept("old", text=SECRET, age=86_401)))
+        await store.put("me", kept("old", text=SECRET, age=86_401))
+        monkeypatch.setattr("maple.responses_store.PURGE_SECONDS", 0.01)
         timer = asyncio.create_task(store.keep_purging())
         for _ in range(1000):
             await asyncio.sleep(0.02)
-            if await store._run(lambda: store._database.execute(EVERY).fetchone()) == (0,):
+            if execute(file, EVERY) == [(0,)]:
                 break
         timer.cancel()
 
@@ -303,8 +295,8 @@ def test_a_clock_that_is_wrong_at_start_deletes_nothing(
     monkeypatch.setattr(time, "time", lambda: true() + 31 * 86_400)
     store = ResponseStore(file, days=30)
     monkeypatch.setattr(time, "monotonic", lambda: running() + 86_401)
-    run(store._run(store._purge))
-    assert run(store._run(lambda: store._database.execute(EVERY).fetchone())) == (0,)
+    run(store.purge())
+    assert execute(file, EVERY) == [(0,)]
     store.close()
 
 
@@ -312,33 +304,35 @@ def test_a_file_from_before_the_clock_was_kept_is_opened(file: pathlib.Path) -> 
     """The newest answer tells the time."""
     store = ResponseStore(file, days=30)
     run(store.put("me", kept(age=40 * 86_400)))
-    run(store._run(lambda: store._database.execute("DROP TABLE clock").fetchall()))
     store.close()
+    execute(file, "DROP TABLE clock")
     store = ResponseStore(file, days=30)
-    assert run(store._run(lambda: store._database.execute(EVERY).fetchone())) == (1,)
+    assert execute(file, EVERY) == [(1,)]
     store.close()
 
 
-@pytest.mark.parametrize("reserve", [1 << 20, 0])
+@pytest.mark.parametrize("failures", [1, 2])
 def test_on_a_full_disk_an_answer_can_still_be_deleted(
-    store: ResponseStore, file: pathlib.Path, monkeypatch: pytest.MonkeyPatch, reserve: int
+    file: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     """Deleting writes before it frees: the reserve is for that, and where it is too small, nothing is overwritten."""
+    full: list[sqlite3.OperationalError] = []
+
+    class Disk(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if full and sql.startswith("DELETE FROM responses"):
+                raise full.pop()
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Disk))
+    store = ResponseStore(file, days=30)
     run(store.put("me", kept(text=SECRET)))
-    deletions = iter([True, not reserve, False])
-    once = store._remove_once
-
-    def full_at_first(where: str, values: tuple[object, ...]) -> int:
-        if next(deletions):
-            store._database.execute("PRAGMA max_page_count = 1").fetchall()
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        return once(where, values)
-
-    monkeypatch.setattr(store, "_remove_once", full_at_first)
+    for _ in range(failures):
+        full.append(sqlite3.OperationalError("database or disk is full"))
+        full[-1].sqlite_errorcode = sqlite3.SQLITE_FULL
     assert run(store.delete("me", "resp_1"))
-    assert run(store.get("me", "resp_1")) is None
+    assert (run(store.get("me", "resp_1")), full) == (None, [])
+    store.close()
 
 
 def test_a_file_size_limit_is_a_full_disk(file: pathlib.Path) -> None:
@@ -362,12 +356,12 @@ def test_a_file_size_limit_is_a_full_disk(file: pathlib.Path) -> None:
 
 
 def test_a_locked_database_makes_all_wait_once_and_readers_not_at_all(
-    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    store: ResponseStore, file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten writers: each is refused when its own time is up, not ten times as late. What is kept can be read."""
     monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 0.2)
     run(store.put("me", kept()))
-    lock = sqlite3.connect(store_file(store))
+    lock = sqlite3.connect(file)
     lock.execute("BEGIN IMMEDIATE")
 
     async def main() -> None:
@@ -385,12 +379,20 @@ def test_a_locked_database_makes_all_wait_once_and_readers_not_at_all(
 
 def test_a_disk_that_hangs_is_waited_for_so_long(file: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer's thread does not come back: the call is refused, readers go on, and closing does not hang."""
+    disk = threading.Event()
+
+    class Disk(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql.startswith("INSERT INTO responses"):
+                disk.wait(HANG_GUARD)
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Disk))
     store = ResponseStore(file, days=30)
     monkeypatch.setattr("maple.responses_store.HUNG_SECONDS", 0.05)
     monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 0.05)
-    disk = threading.Event()
     with pytest.raises(StoreBusy):
-        run(store._run(lambda: disk.wait(20)))
+        run(store.put("me", kept()))
     monkeypatch.setattr("maple.responses_store.BUSY_SECONDS", 5.0)
     monkeypatch.setattr("maple.responses_store.HUNG_SECONDS", 20)
     assert run(store.get("me", "resp_1")) is None

@@ -47,10 +47,10 @@ class Listening(ScriptedEngine):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.jobs: list[Job] = []
+        self.asked: list[Job] = []
 
     def submit(self, job: Job) -> Ticket:
-        self.jobs.append(job)
+        self.asked.append(job)
         return super().submit(job)
 
 
@@ -87,6 +87,11 @@ def folder(golden_folder: pathlib.Path) -> pathlib.Path:
     return golden_folder / "mlx-2bit"
 
 
+def _status(turns: Turns) -> str:
+    """Asked anew each time, whatever it was before."""
+    return turns.status
+
+
 async def open_turn(turns: Turns, ask: Ask) -> Turn:
     return await turns.open(ask, owner="", request_id="r")
 
@@ -111,7 +116,7 @@ def test_sampling_defaults_yield_in_order(
 
     async def body(turns: Turns, engine: Listening) -> None:
         await events_of(await open_turn(turns, Ask(prompt=HI, sampling=SamplingWish(temperature=wish))))
-        assert engine.jobs[0].sampling.temperature == expected
+        assert engine.asked[0].sampling.temperature == expected
 
     run(folder, body, stored=stored, temperature=own)
 
@@ -121,8 +126,8 @@ def test_top_k_minus_one_in_the_settings_is_off(folder: pathlib.Path) -> None:
 
     async def body(turns: Turns, engine: Listening) -> None:
         await events_of(await open_turn(turns, Ask(prompt=HI)))
-        assert engine.jobs[0].sampling.top_k == 0
-        assert engine.jobs[0].sampling.top_p == 0.95
+        assert engine.asked[0].sampling.top_k == 0
+        assert engine.asked[0].sampling.top_p == 0.95
 
     run(folder, body, top_k=-1)
 
@@ -138,8 +143,8 @@ def test_new_tokens_are_lowered_to_what_fits(
     async def body(turns: Turns, engine: Listening) -> None:
         turn = await open_turn(turns, Ask(prompt=HI, max_tokens=wanted))
         await events_of(turn)
-        assert len(engine.jobs[0].prompt_ids) == 17
-        assert engine.jobs[0].max_tokens == expected
+        assert len(engine.asked[0].prompt_ids) == 17
+        assert engine.asked[0].max_tokens == expected
 
     run(folder, body, window=window)
 
@@ -152,7 +157,7 @@ def test_a_prompt_that_leaves_no_room_is_refused(folder: pathlib.Path, window: i
         with pytest.raises(PromptTooLong) as caught:
             await open_turn(turns, Ask(prompt=HI))
         assert (caught.value.limit, caught.value.got) == (16, 17)
-        assert engine.jobs == []
+        assert engine.asked == []
 
     run(folder, body, window=window, max_prompt_tokens=most)
 
@@ -162,11 +167,11 @@ def test_nothing_is_opened_before_the_tokenizer_is_there(folder: pathlib.Path) -
 
     async def body(turns: Turns, engine: Listening) -> None:
         pool, turns.prompts = turns.prompts, None
-        assert turns.status == "loading"
+        assert _status(turns) == "loading"
         with pytest.raises(ModelLoading):
             await open_turn(turns, Ask(prompt=HI))
         turns.prompts = pool
-        assert turns.status == "ok"
+        assert _status(turns) == "ok"
         turns.fail("tokenizer.json is broken")
         assert (turns.status, turns.error) == ("error", "tokenizer.json is broken")
 

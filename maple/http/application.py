@@ -126,6 +126,11 @@ class MapleApplication(Application):
         if not self._under_way:
             self._idle.set()
 
+    @property
+    def under_way(self) -> frozenset[UnderWay]:
+        """The exchanges that are being answered."""
+        return frozenset(self._under_way)
+
     def own_ids(self, owner: str) -> frozenset[str]:
         """The ids of the owner's requests under way."""
         return frozenset(each.request_id for each in self._under_way if each.owner == owner)

@@ -55,7 +55,8 @@ class JsonHandler(Exchange):
         self._body: BodyReader | None = None
         self._body_expected = False
         self._held = 0
-        self._discarded = 0
+        self.discarded_bytes = 0
+        """What was read of a body that nobody wants."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def respond(self, *groups: str) -> None:
@@ -207,8 +208,8 @@ class JsonHandler(Exchange):
         )
 
     def _discard(self, count: int) -> None:
-        self._discarded += count
-        if self._discarded > self.services.limits.linger_bytes:
+        self.discarded_bytes += count
+        if self.discarded_bytes > self.services.limits.linger_bytes:
             self._hang_up()
 
     def _hang_up(self) -> None:

@@ -52,6 +52,11 @@ class PatientStream(IOStream):
         self._progress = 0.0
         self._fresh = True
 
+    @property
+    def held_bytes(self) -> int:
+        """What of it is in memory: read and not yet taken, or written and not yet sent."""
+        return self._read_buffer_size + len(self._write_buffer)
+
     def expect_request(self) -> None:
         """Headers are due: at once on a new connection, else within so long of their first byte."""
         _cancel(self._watch_timer)
@@ -154,6 +159,11 @@ class Acceptor:
         self._idle: OrderedDict[PatientStream, None] = OrderedDict()
         self._listeners: list[socket.socket] = []
         self._complained: dict[str, float] = {}
+
+    @property
+    def open(self) -> frozenset[PatientStream]:
+        """The connections that are open."""
+        return frozenset(self._open)
 
     def listen(self, listeners: list[socket.socket]) -> None:
         """Accept from sockets that listen, on the running loop."""

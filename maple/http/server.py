@@ -56,6 +56,11 @@ class RunningServer:
         self.port = 0
         """The port, also where the settings asked for any free one."""
 
+    @property
+    def connections(self) -> frozenset[PatientStream]:
+        """Those that are open."""
+        return self._acceptor.open
+
     def start(self, sockets: list[socket.socket]) -> None:
         """Begin to accept connections on sockets that already listen."""
         self.port = sockets[0].getsockname()[1]

@@ -184,7 +184,11 @@ class NativeModel:
                 *(m.as_struct() for m in (layer.qkv, layer.output, layer.router, layer.gate_up, layer.down)),
                 int(shape.full_layers[i]),
             )
-        config, embedding, head = self._config(), self._embedding(weights.embedding), weights.head.as_struct()
+        config, embedding, head = (
+            self.config_struct(),
+            self._embedding(weights.embedding),
+            weights.head.as_struct(),
+        )
         error = ctypes.create_string_buffer(_library.ERROR_BYTES)
         context = self._library.maple_create(
             ctypes.byref(config), layers, ctypes.byref(embedding),
@@ -194,7 +198,8 @@ class NativeModel:
             raise KernelError(error.value.decode(errors="replace"))
         return int(context)
 
-    def _config(self) -> _library.Config:
+    def config_struct(self) -> _library.Config:
+        """What the library is told of the shape."""
         s = self.shape
         return _library.Config(
             ABI_VERSION, s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.rotary_dim, s.window,
@@ -256,7 +261,7 @@ class NativeModel:
     def phase_chunks(self, position: int) -> dict[str, int]:
         """How many chunks each phase of a step of one token at `position` is cut into for the threads."""
         names = ("qkv", "sliding attention", "full attention", "output", "router", "gate_up", "down", "head")
-        config, counts = self._config(), (ctypes.c_int32 * len(names))()
+        config, counts = self.config_struct(), (ctypes.c_int32 * len(names))()
         self._library.maple_phase_chunks(ctypes.byref(config), position, int(self._weights.head.kind), counts)
         return dict(zip(names, counts, strict=True))
 

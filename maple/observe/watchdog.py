@@ -37,13 +37,14 @@ class Watchdog:
         self._notifier = notifier
         self._observe = observe
         self._loop_thread = 0
-        self._answered = 0.0
+        self.answered = 0.0
+        """When the loop last did, on the monotonic clock."""
         self._told: dict[str, float] = {}
         self._ended = threading.Event()
 
     def start(self) -> None:
         """Begin to watch the running loop, whose thread this is."""
-        self._loop_thread, self._answered = threading.get_ident(), time.monotonic()
+        self._loop_thread, self.answered = threading.get_ident(), time.monotonic()
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._watch, args=(loop,), name="maple-watchdog", daemon=True).start()
 
@@ -58,8 +59,8 @@ class Watchdog:
         def answer() -> None:
             nonlocal waiting
             waiting = False
-            self._answered = time.monotonic()
-            self._observe(self._answered - sent)
+            self.answered = time.monotonic()
+            self._observe(self.answered - sent)
 
         while not self._ended.wait(BEAT_SECONDS):
             if not waiting:
@@ -72,7 +73,7 @@ class Watchdog:
         """Log who is stuck, and tell systemd unless somebody has been for too long."""
         now = time.monotonic()
         running = self._steps.running
-        suspects = {"loop": (self._loop_thread, self._answered)}
+        suspects = {"loop": (self._loop_thread, self.answered)}
         if running is not None:
             suspects["engine"] = running
         for name, (thread, since) in suspects.items():

@@ -174,15 +174,16 @@ class MapleModel(MaplePreTrainedModel):
         if position_ids is None:
             past = 0 if cache is None else cache.get_seq_length()
             position_ids = torch.arange(x.shape[1], device=x.device).unsqueeze(0) + past
-        masks = attention_mask if isinstance(attention_mask, dict) else self._masks(x, attention_mask, cache)
+        masks = attention_mask if isinstance(attention_mask, dict) else self.masks(x, attention_mask, cache)
         rotary = rotary_tables(self.config, position_ids)
         for kind, layer in zip(self.config.layer_types, self.layers, strict=True):
             x = layer(x, rotary, masks[kind], cache, **kwargs)
         return MoeModelOutputWithPast(last_hidden_state=self.norm(x), cache=cache)
 
-    def _masks(
+    def masks(
         self, x: torch.Tensor, padding: torch.Tensor | None, cache: Cache | None
     ) -> dict[str, torch.Tensor | None]:
+        """The mask of each kind of layer; ``padding`` is [batch, tokens], 0 where nothing is."""
         args = {"config": self.config, "inputs_embeds": x, "attention_mask": padding, "cache": cache}
         return {FULL: create_causal_mask(**args), SLIDING: create_sliding_window_causal_mask(**args)}
 

@@ -254,7 +254,7 @@ def test_what_is_ignored_may_have_any_dtype(
     name: str, dtype: str, checkpoint: Any, golden: Any, ids: list[int]
 ) -> None:
     """Tensors that no Maple computes with stop neither path, whatever they are stored as."""
-    numbers = np.zeros(8, {"F64": np.float64, "I64": np.int64, "BOOL": np.bool_}[dtype])
+    numbers = np.zeros(8, np.dtype({"F64": "f8", "I64": "i8", "BOOL": "?"}[dtype]))
     folder = checkpoint("mlx-2bit", lambda tensors: tensors.update({name: Stored(dtype, numbers)}))
     for logits in native_logits, torch_logits:
         assert np.abs(logits(folder, ids) - golden("mlx-2bit")).max() < BOUND

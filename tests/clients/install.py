@@ -32,10 +32,10 @@ def install(folder: pathlib.Path) -> None:
             )
     opencode = folder / "npm" / "agents" / "node_modules" / "opencode-ai"
     _run("node", str(opencode / "postinstall.mjs"))  # npm runs no package's own script unasked
-    for name, packages in PYTHON.items():
+    for name, requirements in PYTHON.items():
         if not (folder / "python" / name).exists():
             _run("uv", "venv", "--quiet", "--python", sys.executable, str(folder / "python" / name))
-            _run("uv", "pip", "install", "--quiet", "--python", str(folder / "python" / name), *packages)
+            _run("uv", "pip", "install", "--quiet", "--python", str(folder / "python" / name), *requirements)
 
 
 def _run(*words: str) -> None:

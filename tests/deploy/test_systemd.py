@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,7 +117,7 @@ def test_the_unit_gives_up_on_a_wrong_setting_and_watches(unit: Unit) -> None:
 
 
 def test_systemds_exposure_level_is_low(
-    deploy_folder: pathlib.Path, record_property: pytest.RecordProperty
+    deploy_folder: pathlib.Path, record_property: Callable[[str, object], None]
 ) -> None:
     """By systemd's own score, from 0 (shut) to 10 (open)."""
     unit = str(deploy_folder / "maple.service")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_wrong_variables_are_findings_and_wrong_flags_are_not() -> None:
 def test_missing_kernels_say_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without kernels the doctor says why, what is lost and what to do; torch then has to be there."""
     monkeypatch.setattr(compute, "available", lambda: Unavailable("no library"))
-    monkeypatch.setattr(compute.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     kernels, engine, torch = (
         find(check, device="cpu") for check in (compute.KernelCheck, compute.EngineCheck, compute.TorchCheck)
     )
@@ -88,7 +89,7 @@ def test_present_kernels_say_which_path_and_why(monkeypatch: pytest.MonkeyPatch)
     """The path that runs comes first, the others in its reason; torch is then only a note."""
     info = KernelInfo(library=pathlib.Path("lib.so"), paths=("avx2", "scalar"))
     monkeypatch.setattr(compute, "available", lambda: info)
-    monkeypatch.setattr(compute.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = find(compute.KernelCheck)
     assert found.text.startswith("avx2:")
     assert "scalar" in found.text

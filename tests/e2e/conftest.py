@@ -62,8 +62,8 @@ class Server:
         self._output = process.stdout
         self.lines: list[str] = []
         self._news = threading.Condition()
-        self._reader = threading.Thread(target=self._read, name="server-log", daemon=True)
-        self._reader.start()
+        self.reader = threading.Thread(target=self._read, name="server-log", daemon=True)
+        self.reader.start()
 
     def _read(self) -> None:
         for line in self._output:
@@ -90,7 +90,7 @@ class Server:
 
         with self._news:
             here = self._news.wait_for(
-                lambda: len(found()) >= count or not self._reader.is_alive(), timeout=HANG_GUARD
+                lambda: len(found()) >= count or not self.reader.is_alive(), timeout=HANG_GUARD
             )
         matches = found()
         assert here, f"no {names} {facts} in the log:\n{self.log}"
@@ -160,7 +160,7 @@ class Server:
         """Send a signal and return the exit code."""
         self.tell(number)
         code = self.process.wait(timeout=HANG_GUARD)
-        self._reader.join(timeout=HANG_GUARD)
+        self.reader.join(timeout=HANG_GUARD)
         self._output.close()
         return code
 

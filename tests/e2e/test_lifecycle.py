@@ -373,7 +373,7 @@ def test_a_bus_error_is_told(start_server: Any, write_script: Any) -> None:
     server = start_server("--scripted", write_script(SLOW))
     server.process.send_signal(signal.SIGBUS)
     server.expected_code = server.process.wait(timeout=HANG_GUARD)
-    server._reader.join(HANG_GUARD)
+    server.reader.join(HANG_GUARD)
     assert server.expected_code == -signal.SIGBUS
     assert "Fatal Python error: Bus error" in server.log
     assert "maple" in server.log.partition("Bus error")[2]

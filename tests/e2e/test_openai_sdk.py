@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 MODEL = "maple-preview"
-WEATHER = {
+WEATHER: Any = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -34,7 +34,7 @@ SCRIPT = (
 )
 
 
-def user(text: str) -> dict[str, str]:
+def user(text: str) -> Any:
     return {"role": "user", "content": text}
 
 
@@ -97,7 +97,7 @@ def test_chat_async(server: Any) -> None:
 
 def test_stream(client: OpenAI) -> None:
     """The stream tells the same, one id throughout, usage last and only if asked for."""
-    fields = {"model": MODEL, "messages": [user("17 * 23?")], "stream": True}
+    fields: dict[str, Any] = {"model": MODEL, "messages": [user("17 * 23?")], "stream": True}
     chunks = list(client.chat.completions.create(**fields, stream_options={"include_usage": True}))
     assert joined(chunks) == ("We multiply.\nSo 391.", "391", "stop")
     assert len({(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in chunks}) == 1
@@ -184,7 +184,7 @@ def test_tools_round_trip_async(server: Any) -> None:
 def test_tool_call_in_a_stream(client: OpenAI) -> None:
     """A streamed call comes whole, in one delta."""
     question = [user("What is the weather in Lagos?")]
-    chunks = list(
+    chunks: list[Any] = list(
         client.chat.completions.create(model=MODEL, messages=question, tools=[WEATHER], stream=True)
     )
     (delta,) = [c.choices[0].delta for c in chunks if c.choices[0].delta.tool_calls]
@@ -197,7 +197,7 @@ def test_tool_call_in_a_stream(client: OpenAI) -> None:
 def test_thinking_off_and_reasoning_left_out(client: OpenAI) -> None:
     """enable_thinking false answers at once; include_reasoning false strips the field and still counts."""
     off = {"chat_template_kwargs": {"enable_thinking": False}}
-    answer = client.chat.completions.create(model=MODEL, messages=[user("no thinking")], extra_body=off)
+    answer: Any = client.chat.completions.create(model=MODEL, messages=[user("no thinking")], extra_body=off)
     assert answer.choices[0].message.content == "At once."
     assert "reasoning_content" not in answer.choices[0].message.model_extra
     hidden = {"include_reasoning": False}
@@ -267,7 +267,8 @@ def test_generation_failed(client: OpenAI) -> None:
     with pytest.raises(openai.InternalServerError) as caught:
         client.chat.completions.create(model=MODEL, messages=[user("break at once")])
     assert caught.value.status_code == 500
-    assert caught.value.body["message"] == "generation failed"
+    body: Any = caught.value.body
+    assert body["message"] == "generation failed"
 
 
 def test_generation_failed_in_a_stream(client: OpenAI) -> None:

@@ -47,7 +47,7 @@ class Case:
 
 
 def _cases() -> list[Case]:
-    cases = []
+    cases: list[Case] = []
     for name in ("parser.jsonl", "parser_other.jsonl"):
         for line in (CASES_FOLDER / name).read_text(encoding="utf-8").splitlines():
             raw = json.loads(line)

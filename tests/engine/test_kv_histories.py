@@ -70,7 +70,7 @@ class Store:
                 assert self.contents[True, table.sliding_blocks[index]][: len(wanted)] == wanted
 
     def nodes(self) -> list[PrefixNode]:
-        found = list(self.cache.prefixes._roots.values())
+        found = list(self.cache.prefixes.roots.values())
         for node in found:
             found.extend((*node.children.values(), *node.tails.values()))
         return [node for node in found if node.parent is not None]

@@ -83,10 +83,7 @@ def test_text_that_cannot_start_a_stop_string_is_not_held() -> None:
 def test_a_match_waits_for_an_earlier_one_that_may_still_complete() -> None:
     """The leftmost occurrence wins even when another one is complete first."""
     matcher = StopMatcher(["abcd", "c"])
-    assert matcher.feed("xabc") == "x"
-    assert not matcher.matched
-    assert matcher.feed("d") == ""
-    assert matcher.matched
+    assert [(matcher.feed(piece), matcher.matched) for piece in ("xabc", "d")] == [("x", False), ("", True)]
     assert matcher.close() == ""
 
 

@@ -85,7 +85,7 @@ async def test_the_model_loads_in_the_background(load_toy: Any, toy_runner: Any)
     """While the loader works the loop is free, jobs are refused as loading, and then the engine is ok."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def loader(_: Callable[[], bool]) -> LoadedEngine:
+    def loader(cancelled: Callable[[], bool]) -> LoadedEngine:
         begun.set()
         assert go_on.wait(HANG_GUARD)
         loaded: LoadedEngine = load_toy(toy_runner())
@@ -115,7 +115,7 @@ async def test_the_model_loads_in_the_background(load_toy: Any, toy_runner: Any)
 async def test_a_failed_load_leaves_a_living_engine(make_job: Any, failure: Exception, line: str) -> None:
     """A load that fails is one line and a status; jobs are refused with it, and the thread is gone."""
 
-    def loader(_: Callable[[], bool]) -> LoadedEngine:
+    def loader(cancelled: Callable[[], bool]) -> LoadedEngine:
         raise failure
 
     engine = ThreadedEngine(loader, limits=QueueLimits())

@@ -227,19 +227,19 @@ class LiveServer:
     def chat(self, text: str = "hi", **fields: object) -> Answer:
         return self.post("/v1/chat/completions", chat_body(text, **fields))
 
-    def socket(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         """A raw connection."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=HANG_GUARD)
 
     def open_stream(self, text: str = "hi", **fields: object) -> socket.socket:
         """A raw connection on which a streaming request has been sent."""
-        raw = self.socket()
+        raw = self.connect()
         raw.sendall(request_bytes("/v1/chat/completions", chat_body(text, stream=True, **fields)))
         return raw
 
     def send(self, data: bytes) -> socket.socket:
         """A raw connection on which these bytes have been sent."""
-        raw = self.socket()
+        raw = self.connect()
         raw.sendall(data)
         return raw
 

@@ -206,7 +206,7 @@ def test_200_clients_that_leave_cost_nothing_that_stays(serve: Serve) -> None:
     for number in range(50):
         visit(number)
     server.settle()
-    server.until(lambda: not server.running.server._connections)
+    server.until(lambda: not server.running.connections)
     before, memory = server.call(held), _memory(process)
     for number in range(200):
         visit(number)

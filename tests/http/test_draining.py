@@ -29,7 +29,7 @@ def test_a_drain_lets_what_runs_finish(serve: Serve, stream: bool) -> None:
         assert b'"stop"' in text
     assert drained.result(20) is True
     with pytest.raises(ConnectionRefusedError):
-        server.socket()
+        server.connect()
 
 
 def test_a_drain_ends_after_its_time(serve: Serve) -> None:

@@ -335,16 +335,14 @@ def test_a_flood_of_pipelined_requests_waits_outside(serve: Serve) -> None:
     """While one is answered, the others stay in the socket: the server does not read ahead."""
     server = serve(Recording(pieces=("</think>", "late"), delay_ms=300))
     many = server.request_bytes(CHAT, server.chat_body("x" * 10_000)) * 2000
-    with server.socket() as raw:
+    with server.connect() as raw:
         raw.setblocking(False)
         sent = 0
         with contextlib.suppress(BlockingIOError):
             while sent < len(many):
                 sent += raw.send(many[sent:])
         server.until(lambda: server.engine.stats().running == 1)
-        held = server.call(
-            lambda: max(each.stream._read_buffer_size for each in server.running.server._connections)
-        )
+        held = server.call(lambda: max(each.held_bytes for each in server.running.connections))
         assert held <= 2**18
     server.until_idle()
 
@@ -359,7 +357,7 @@ def test_a_client_that_stops_reading_is_dropped(serve: Serve, stream: bool) -> N
     with server.send(server.request_bytes(CHAT, server.chat_body(stream=stream))) as raw:
         raw.recv(1)
         server.settle()
-        server.until(lambda: not server.running.server._connections)
+        server.until(lambda: not server.running.connections)
     assert server.chat("x", max_tokens=1).status == 200
     server.settle()
     assert server.engine.stats().running == 0
@@ -369,7 +367,7 @@ def test_a_client_that_reads_slowly_is_not_dropped(serve: Serve) -> None:
     """Time runs from the last byte taken, not from the first that waited."""
     limits = Limits(stall_seconds=1)
     server = serve(Recording(pieces=("</think>", *("x" * 10_000 for _ in range(1000)))), limits=limits)
-    with server.socket() as raw:
+    with server.connect() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         raw.sendall(server.request_bytes(CHAT, server.chat_body(stream=True)))
         found, started = bytearray(), time.monotonic()
@@ -391,15 +389,15 @@ def test_2000_connections(serve: Serve) -> None:
     gc.collect()
     memory, descriptors = process.memory_info().rss, process.num_fds()
     with contextlib.ExitStack() as stack:
-        raws = [stack.enter_context(server.socket()) for _ in range(2000)]
-        server.until(lambda: len(server.running.server._connections) == 1024)
+        raws = [stack.enter_context(server.connect()) for _ in range(2000)]
+        server.until(lambda: len(server.running.connections) == 1024)
         assert [server.read_to_end(raw) for raw in raws[:976]] == [b""] * 976
         request = server.request_bytes("/healthz", b"", method="GET", Content_Type="")
         raws[976].sendall(request)
         assert server.read_answer(raws[976]).status == 200
         assert server.get("/v1/models").status == 200
         assert process.memory_info().rss < memory + 96 * 2**20
-    server.until(lambda: not server.running.server._connections)
+    server.until(lambda: not server.running.connections)
     server.until(lambda: process.num_fds() <= descriptors)
     assert_unharmed(server)
 
@@ -411,15 +409,15 @@ def test_a_server_full_of_busy_connections_answers_probes_and_nothing_else(serve
         server.read_until(stack.enter_context(server.open_stream()), b"data:")
         for _ in range(3):
             stack.enter_context(server.send(HEAD + b"Content-Length: 100\r\n\r\n{"))
-        server.until(lambda: len(server.running.server._connections) == 4)
-        server.until(lambda: len(server.running.application._under_way) == 4)
+        server.until(lambda: len(server.running.connections) == 4)
+        server.until(lambda: len(server.running.application.under_way) == 4)
         for path in ("/healthz", "/readyz", "/health"):
             answer = server.get(path)
             assert (answer.status, answer.headers["Connection"]) == (200, "close")
         answer = server.get("/v1/models")
         assert (answer.status, answer.error["code"]) == (503, "engine_overloaded")
         assert answer.headers["Retry-After"] == "5"
-        with server.socket() as silent:
+        with server.connect() as silent:
             assert server.read_to_end(silent) == b""
     server.until_idle()
 
@@ -455,7 +453,7 @@ def _descriptors(wanted: int) -> tuple[int, int]:
 def test_a_connection_that_resets_at_once_is_no_error(server: LiveServer) -> None:
     """Port scanners do that."""
     for _ in range(20):
-        raw = server.socket()
+        raw = server.connect()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raw.close()
     assert_unharmed(server)
@@ -491,16 +489,16 @@ def test_a_crowd_at_the_door_takes_turns_with_other_work(serve: Serve) -> None:
     with contextlib.ExitStack() as stack:
 
         def count() -> None:
-            turns.append(len(server.running.server._connections))
+            turns.append(len(server.running.connections))
             if turns[-1] < 200:
                 asyncio.get_running_loop().call_soon(count)
 
         async def knock() -> None:
             for _ in range(200):  # they wait in the backlog while the loop is here
-                stack.enter_context(server.socket())
+                stack.enter_context(server.connect())
             count()
 
         server.wait(knock())
         server.until(lambda: bool(turns) and turns[-1] == 200)
     assert max(later - earlier for earlier, later in itertools.pairwise(turns)) <= 4
-    server.until(lambda: not server.running.server._connections)
+    server.until(lambda: not server.running.connections)

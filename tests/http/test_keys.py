@@ -217,7 +217,7 @@ def test_jobs_belong_to_the_key_that_asked(serve: Serve, key_file: pathlib.Path)
     )
     with raw:
         server.read_until(raw, b"data:")
-        owners = server.call(lambda: [ticket.job.owner for ticket in server.engine._tasks])
+        owners = server.call(lambda: [job.owner for job in server.engine.jobs()])
         server.read_until(raw, b"[DONE]")
     assert owners == ["bob"]
 

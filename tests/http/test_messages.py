@@ -278,7 +278,7 @@ def test_silence_is_broken_by_pings_and_failures_end_the_stream(serve: Serve) ->
     """Before the slot only pings; a failure behind the status line is one error event, the last."""
     slow = Recording(pieces=("</think>", "a", "b"), delay_ms=300)
     server = serve(slow, limits=Limits(ping_seconds=0.05), queue=QueueLimits(slots=1))
-    first = server.socket()
+    first = server.connect()
     server.hold(first)
     first.sendall(server.request_bytes("/v1/messages", {**BODY, "stream": True}))
     server.until(lambda: server.engine.stats().running == 1)

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from maple.scripted.script import Recording
@@ -53,7 +54,7 @@ NAMES = {
 }
 
 
-def families(server: LiveServer) -> dict[str, object]:
+def families(server: LiveServer) -> dict[str, Metric]:
     text = server.get("/metrics").body.decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 

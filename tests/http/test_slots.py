@@ -46,7 +46,7 @@ def test_other_keys_requests_are_counts(serve: Serve, tmp_path: pathlib.Path) ->
     body, bearers = server.chat_body(stream=True), ("key-of-ann-1234567890", "key-of-bob-1234567890")
     with contextlib.ExitStack() as held:
         for bearer in (bearers[0], bearers[0], bearers[1]):
-            raw = held.enter_context(server.socket())
+            raw = held.enter_context(server.connect())
             raw.sendall(server.request_bytes("/v1/chat/completions", body, Authorization=f"Bearer {bearer}"))
         server.until(lambda: len(server.engine.jobs()) == 3)
         seen = server.get("/v1/slots", Authorization=f"Bearer {bearers[1]}").json

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pathlib
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +32,7 @@ def keeping(serve: Serve, store_file: pathlib.Path) -> LiveServer:
     return serve(FIRST, SECOND, BROKEN, CUT, response_store=f"sqlite:{store_file}")
 
 
-def respond(server: LiveServer, text: str, **fields: object) -> Any:
+def respond(server: LiveServer, text: object, **fields: object) -> Any:
     answer = server.post("/v1/responses", {"input": text, "store": True, **fields})
     assert answer.status == 200, answer.body
     return answer.json
@@ -197,21 +199,27 @@ def test_without_a_store_store_true_is_501_and_a_previous_response_400(server: L
     assert (going_on.status, going_on.error["param"]) == (400, "previous_response_id")
 
 
-def _break(server: LiveServer, sql: str) -> None:
-    store = server.services.store
-    assert store is not None
-    server.wait(store._run(lambda: store._database.execute(sql).fetchall()))
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than one answer takes."""
+    monkeypatch.setattr("maple.responses_file.LARGEST_BYTES", 40 * 1024)
 
 
+def _break(store_file: pathlib.Path) -> None:
+    with contextlib.closing(sqlite3.connect(store_file)) as database:
+        database.execute("DROP TABLE responses")
+
+
+@pytest.mark.usefixtures("little_room")
 @pytest.mark.parametrize(
-    ("sql", "status", "error_code"),
-    [("DROP TABLE responses", 500, None), ("PRAGMA max_page_count = 1", 507, "storage_full")],
+    ("broken", "status", "error_code"), [(True, 500, None), (False, 507, "storage_full")]
 )
 def test_a_store_that_fails_is_told_and_leaks_nothing(
-    keeping: LiveServer, sql: str, status: int, error_code: str | None
+    keeping: LiveServer, store_file: pathlib.Path, broken: bool, status: int, error_code: str | None
 ) -> None:
     """507 where there is no room, 500 otherwise; in a stream the response fails in band."""
-    _break(keeping, sql)
+    if broken:
+        _break(store_file)
     body = {"input": "first " + "x" * 20_000, "store": True}
     answer = keeping.post("/v1/responses", body)
     assert (answer.status, answer.error["code"], answer.error["type"]) == (status, error_code, "server_error")
@@ -221,16 +229,16 @@ def test_a_store_that_fails_is_told_and_leaks_nothing(
     keeping.until_idle()
 
 
-def test_an_answer_is_not_lost_because_it_cannot_be_kept_by_default(keeping: LiveServer) -> None:
+def test_an_answer_is_not_lost_because_it_cannot_be_kept_by_default(
+    keeping: LiveServer, store_file: pathlib.Path
+) -> None:
     """Only who asks for it in so many words is told that the store failed; the log says it in any case."""
-    _break(keeping, "DROP TABLE responses")
+    _break(store_file)
     assert keeping.post("/v1/responses", {"input": "first"}).json["output_text"] == "One"
 
 
 def test_the_loop_goes_on_while_the_store_waits(keeping: LiveServer, store_file: pathlib.Path) -> None:
     """Another process holds the file: probes are answered, and the answer comes once it lets go."""
-    import sqlite3
-
     lock = sqlite3.connect(store_file)
     lock.execute("BEGIN IMMEDIATE")
     store = keeping.services.store

@@ -188,7 +188,7 @@ def test_a_slow_reader_gets_everything_and_keeps_the_rest_waiting(serve: Serve) 
 
 
 def _largest_write_buffer(server: LiveServer) -> int:
-    return max(len(each.stream._write_buffer) for each in server.running.server._connections)
+    return max(each.held_bytes for each in server.running.connections)
 
 
 def test_the_first_byte_of_a_stream_waits_for_no_token(serve: Serve) -> None:

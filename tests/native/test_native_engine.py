@@ -182,8 +182,8 @@ def test_a_cancelled_slice_is_left_out(load: Any, prompts: Any) -> None:
     runner, ids = load().runner, prompts["prompts"][2]
     caches = [runner.open(owner, ids) for owner in ("one", "two")]
     slices = [
-        SequenceSlice(cache=cache, ids=ids, start=0, want_logits=True, cancelled=lambda cut=cut: cut)
-        for cache, cut in zip(caches, (True, False), strict=True)
+        SequenceSlice(cache=cache, ids=ids, start=0, want_logits=True, cancelled=cut)
+        for cache, cut in zip(caches, (lambda: True, never), strict=True)
     ]
     cut, whole = runner.step(slices)
     assert cut is None

@@ -28,9 +28,7 @@ class Acme:
         self._pip("install", "--target", str(self._target), str(self.wheel))
 
     def _pip(self, command: str, *words: str) -> None:
-        offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
-        if command == "install":
-            offline = ("--no-deps", "--no-index", "--disable-pip-version-check")
+        offline = ("--no-deps", "--no-index", "--disable-pip-version-check")
         run = subprocess.run(
             [sys.executable, "-m", "pip", command, "--quiet", *offline, *words],
             capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 from maple_plugins.blocks import DelimitedToolParser
@@ -20,7 +21,7 @@ from maple_plugins.parsers.qwen_xml import QwenXmlToolParser
 class Angles(DelimitedToolParser):
     """``<<f>>`` calls f, ``<<f g>>`` both."""
 
-    markers = ("<<", ">>")
+    markers: ClassVar[tuple[str, ...]] = ("<<", ">>")
 
     def calls(self, body: str) -> Sequence[ToolCall]:
         return [ToolCall(name, "{}") for name in body.split() if name.isalpha()]

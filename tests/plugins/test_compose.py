@@ -20,7 +20,7 @@ class Talkative(NoReasoning):
     """Says everything in single characters, with empty deltas between."""
 
     def feed(self, text: str) -> Sequence[ParserEvent]:
-        kinds = {"r": ReasoningDelta, "c": ContentDelta}
+        kinds: dict[str, type[ReasoningDelta] | type[ContentDelta]] = {"r": ReasoningDelta, "c": ContentDelta}
         return [kind(part) for char in text for kind in (kinds[char.lower()],) for part in ("", char, "")]
 
     def close(self, finish: ModelFinish) -> Sequence[ParserEvent]:

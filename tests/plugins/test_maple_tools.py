@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -182,12 +183,13 @@ def _call_text(call: ToolCall) -> str:
 
 
 @given(st.lists(PART, max_size=6), st.integers(0, 2**32))
-def test_blocks_and_text_are_told_apart(parts: list[str | tuple[object, ...]], seed: int) -> None:
+def test_blocks_and_text_are_told_apart(parts: list[str | tuple[Any, ...]], seed: int) -> None:
     """Any mixture of text, good blocks and bad ones gives the calls of the good ones and all other text.
 
     The expected content is what the contract says, by regular expressions over text with marks for blocks.
     """
-    raw, marked, calls = "", "", []
+    raw, marked = "", ""
+    calls: list[ToolCall] = []
     for part in parts:
         if isinstance(part, str):
             raw, marked = raw + part, marked + part

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from maple_plugins.compose import Chain
-from maple_plugins.events import ContentDelta, ModelFinish, ReasoningDelta, ToolCall
+from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ReasoningDelta, ToolCall
 from maple_plugins.fold import fold
 from maple_plugins.kit import ParserCase, replay
 from maple_plugins.parser import ParserContext, ToolParser, ToolSpec
@@ -120,7 +120,8 @@ def test_what_is_sent_stays_and_is_never_empty(parser: str, raw: str, in_reasoni
     """At any time, what was sent is a beginning of what the message becomes."""
     context = _case(raw, "stop", in_reasoning=in_reasoning).context
     chain = Chain(ThinkParser(context), PARSERS[parser](context))
-    events, stages = [], []
+    events: list[ParserEvent] = []
+    stages = []
     for char in raw:
         events += chain.feed(char)
         stages.append(fold(events))

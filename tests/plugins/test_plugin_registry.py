@@ -82,9 +82,9 @@ def test_built_in_parsers_come_through_entry_points() -> None:
 def test_names_mean_what_they_say() -> None:
     """The names that settings use, and the classes behind them."""
     assert (reasoning_parser("think"), reasoning_parser("none")) == (ThinkParser, NoReasoning)
-    assert (tool_parser("maple"), tool_parser("none")) == (MapleToolParser, NoTools)
-    assert (tool_parser("mistral"), tool_parser("qwen_xml")) == (MistralToolParser, QwenXmlToolParser)
-    assert tool_parser("llama_json") is LlamaJsonToolParser
+    names = ("maple", "none", "mistral", "qwen_xml", "llama_json")
+    classes = [MapleToolParser, NoTools, MistralToolParser, QwenXmlToolParser, LlamaJsonToolParser]
+    assert list(map(tool_parser, names)) == classes
 
 
 def test_only_the_chosen_parser_is_imported() -> None:

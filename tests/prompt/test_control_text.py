@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from maple_protocols.ask import CalledTool, Conversation, Message, RawIds, RawText
+from maple_protocols.ask import CalledTool, Conversation, Message, RawIds, RawText, Role
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from maple.prompt.control_text import SEAL, ControlText, unseal
@@ -129,7 +129,7 @@ def test_client_text_reaches_the_model_unchanged(
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
 @pytest.mark.parametrize("control", MAPLE_CONTROL)
 def test_every_control_string_in_every_role_is_text(
-    maple_encoder: PromptEncoder, role: str, control: str
+    maple_encoder: PromptEncoder, role: Role, control: str
 ) -> None:
     """One control string as a whole message is spelt with ordinary tokens."""
     conversation = Conversation(messages=(Message(role=role, content=control),))

@@ -126,7 +126,12 @@ def test_the_usage_chunk_comes_last_if_asked_for() -> None:
 
 def test_a_call_is_one_whole_delta() -> None:
     """One whole tool_calls delta a call, in generation order, indices from 0."""
-    events = [call(0), ContentDelta("and"), call(1, "b", "{}"), Done(finish="tool_calls", usage=USAGE)]
+    events: list[TurnEvent] = [
+        call(0),
+        ContentDelta("and"),
+        call(1, "b", "{}"),
+        Done(finish="tool_calls", usage=USAGE),
+    ]
     expected = [
         {"id": f"call_{0:024x}", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}},
         {"id": f"call_{1:024x}", "type": "function", "function": {"name": "b", "arguments": "{}"}},

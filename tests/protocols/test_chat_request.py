@@ -19,7 +19,7 @@ def tool(name: str = "look", **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **more}}
 
 
-def ask(policy: Policy = POLICY, **fields: Any) -> Ask:
+def ask(policy: Policy = POLICY, /, **fields: Any) -> Ask:
     return ChatAdapter().structure({"messages": [USER], **fields}, policy)
 
 
@@ -29,7 +29,7 @@ def conversation(**fields: Any) -> Conversation:
     return prompt
 
 
-def refusal(policy: Policy = POLICY, **fields: Any) -> InvalidField:
+def refusal(policy: Policy = POLICY, /, **fields: Any) -> InvalidField:
     with pytest.raises(InvalidField) as caught:
         ask(policy, **fields)
     assert caught.value.status == 400

@@ -18,11 +18,11 @@ IDENTITY = Identity(key="0123456789abcdef" * 2, created=1_789_460_000, model="ma
 DONE = Done(finish="length", usage=Usage(prompt_tokens=3, completion_tokens=2))
 
 
-def ask(policy: Policy = POLICY, **fields: Any) -> Ask:
+def ask(policy: Policy = POLICY, /, **fields: Any) -> Ask:
     return CompletionsAdapter().structure({"prompt": "once", **fields}, policy)
 
 
-def refusal(policy: Policy = POLICY, **fields: Any) -> InvalidField:
+def refusal(policy: Policy = POLICY, /, **fields: Any) -> InvalidField:
     with pytest.raises(InvalidField) as caught:
         ask(policy, **fields)
     return caught.value

@@ -82,7 +82,7 @@ def replaced(value: Any, path: tuple[str | int, ...], new: object) -> Any:
     """A copy of ``value`` with ``new`` at ``path``."""
     if not path:
         return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = replaced(copy[path[0]], path[1:], new)
     return copy
 

@@ -178,10 +178,11 @@ def test_a_broken_protocol_stops_with_its_own_traceback(
     assert isinstance(caught.value.__cause__, cause)
 
 
-def test_an_entry_without_a_distribution_still_has_an_owner() -> None:
+def test_an_entry_without_a_distribution_still_has_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages name something even for an entry point that was made by hand."""
     from importlib.metadata import EntryPoint
 
     entry = EntryPoint(name="x", value="no_such_module:X", group=registry.GROUP)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: (entry,))
     with pytest.raises(registry.BrokenProtocol, match="an unnamed distribution"):
-        registry._load(entry, {})
+        registry.protocols()

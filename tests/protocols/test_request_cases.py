@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from maple_protocols.adapter import GenerationAdapter, Policy
@@ -30,7 +30,7 @@ def cases() -> list[Any]:
 
 def outcome(case: dict[str, Any]) -> ErrorBody | None:
     raw = case["raw"] if "raw" in case else json.dumps(case["body"])
-    strict = "true" if case["server"] == "strict_fields" else "auto"
+    strict: Literal["true", "auto"] = "true" if case["server"] == "strict_fields" else "auto"
     try:
         ADAPTERS[case["path"]].structure(
             parse_body(raw.encode()), Policy(vocabulary=151_669, strict_fields=strict)

@@ -18,7 +18,7 @@ FLAT = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 NESTED = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
-def ask(policy: Policy = POLICY, **fields: Any) -> Ask:
+def ask(policy: Policy = POLICY, /, **fields: Any) -> Ask:
     return ResponsesAdapter().structure({"input": "hi", **fields}, policy)
 
 
@@ -28,7 +28,7 @@ def conversation(**fields: Any) -> Conversation:
     return prompt
 
 
-def refusal(policy: Policy = POLICY, **fields: Any) -> InvalidField:
+def refusal(policy: Policy = POLICY, /, **fields: Any) -> InvalidField:
     with pytest.raises(InvalidField) as caught:
         ask(policy, **fields)
     assert caught.value.code == "invalid_parameter"

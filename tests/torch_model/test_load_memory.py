@@ -55,8 +55,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         for name, shape in shapes.items():
             tensors[f"{prefix}.self_attn.{name}_proj.weight"] = torch.ones(shape).bfloat16()
         for name in ("gate", "up", "down"):
-            shape = (200, 512, 256) if name == "down" else (200, 256, 512)
-            signs = torch.randint(-1, 2, shape, dtype=torch.int8)
+            stacked = (200, 512, 256) if name == "down" else (200, 256, 512)
+            signs = torch.randint(-1, 2, stacked, dtype=torch.int8)
             tensors[f"{prefix}.mlp.experts.{name}_proj"] = signs.to(torch.bfloat16)
         for name, size in (("self_attn.q_norm", 128), ("self_attn.k_norm", 128)):
             tensors[f"{prefix}.{name}.weight"] = torch.ones(size).bfloat16()

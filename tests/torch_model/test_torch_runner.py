@@ -68,7 +68,7 @@ def chunks(ids: list[int], size: int) -> Iterator[tuple[int, list[int]]]:
 
 
 def run_in_chunks(runner: Runner, ids: list[int], size: int) -> list[npt.NDArray[np.float32]]:
-    cache = runner.open("", ids)
+    cache: Any = runner.open("", ids)
     rows = []
     for start, part in chunks(ids, size):
         one = SequenceSlice(cache=cache, ids=part, start=start, want_logits=True, cancelled=never)
@@ -94,7 +94,8 @@ def test_chunks_give_the_golden_logits(
 
 def test_slices_of_several_sequences_do_not_mix(loaded: LoadedEngine, prompts: Any) -> None:
     """Two sequences in one step get, bit for bit, the rows that each gets alone."""
-    runner, pair = loaded.runner, prompts["prompts"][1:3]
+    runner: Any = loaded.runner
+    pair = prompts["prompts"][1:3]
     wanted = [run_in_chunks(runner, ids, len(ids))[0] for ids in pair]
     caches = [runner.open("", ids) for ids in pair]
     slices = [
@@ -110,7 +111,8 @@ def test_slices_of_several_sequences_do_not_mix(loaded: LoadedEngine, prompts: A
 
 def test_a_cancelled_slice_stops_between_layers(loaded: LoadedEngine, prompts: Any) -> None:
     """A pass whose sequence is cancelled after the first layer ends without logits; its neighbour is run."""
-    runner, ids = loaded.runner, prompts["prompts"][2]
+    runner: Any = loaded.runner
+    ids = prompts["prompts"][2]
     asked: list[int] = []
 
     def after_one_layer() -> bool:

@@ -217,10 +217,11 @@ def test_embeddings_can_be_replaced(golden_folder: pathlib.Path) -> None:
 
 def test_the_window_ends_where_the_config_says(model: MapleForCausalLM, golden: Any) -> None:
     """On a sliding layer a token sees itself and the window - 1 before it, to the token."""
-    layer, window = model.model.layers[0].self_attn, model.config.sliding_window
+    layer: Any = model.model.layers[0].self_attn
+    window = model.config.sliding_window
     x = torch.randn(1, 20, model.config.hidden_size)
     tables = rotary_tables(model.config, torch.arange(20)[None])
-    masks = model.model._masks(x, None, None)
+    masks = model.model.masks(x, None, None)
     with torch.inference_mode():
         before = layer(x, tables, masks["sliding_attention"], None)
         x[:, 3] += 1
@@ -231,7 +232,7 @@ def test_the_window_ends_where_the_config_says(model: MapleForCausalLM, golden: 
 
 def test_full_layers_have_no_positions(model: MapleForCausalLM) -> None:
     """On a full layer the last token's output does not depend on the order of those before it."""
-    layer = model.model.layers[3].self_attn
+    layer: Any = model.model.layers[3].self_attn
     x = torch.randn(1, 9, model.config.hidden_size)
     shuffled = torch.cat((x[:, torch.tensor([4, 2, 7, 0, 1, 3, 6, 5])], x[:, 8:]), dim=1)
     tables = rotary_tables(model.config, torch.arange(9)[None])

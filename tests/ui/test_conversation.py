@@ -25,8 +25,7 @@ def test_an_answer_grows_while_it_comes_in(page: Page) -> None:
     page.send("count slowly")
     lengths = [0]
     for _ in range(3):
-        before = lengths[-1]
-        page.until(lambda before=before: len(page.text(".assistant .body")) > before)
+        page.until(lambda: len(page.text(".assistant .body")) > lengths[-1])
         lengths.append(len(page.text(".assistant .body")))
     assert page.one("#log").get_attribute("aria-busy") == "true"
     assert "about" in page.text(".assistant .rate")

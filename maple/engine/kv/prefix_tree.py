@@ -69,7 +69,7 @@ class PrefixNode:
     ends: int = 0
     children: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
     tails: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
-    _order: list[tuple[int, ...]] = attrs.Factory(list)  # of children and tails: their keys, ascending
+    order: list[tuple[int, ...]] = attrs.Factory(list)  # of children and tails: their keys, ascending
 
     @property
     def is_tail(self) -> bool:
@@ -80,13 +80,13 @@ class PrefixNode:
         """Make ``node`` a child or a tail, by its number of ids."""
         siblings = self.tails if node.is_tail else self.children
         if node.ids not in siblings:
-            bisect.insort(self._order, node.ids)
+            bisect.insort(self.order, node.ids)
         siblings[node.ids] = node
 
     def near(self, ids: tuple[int, ...]) -> Iterator[PrefixNode]:
         """Of the children and tails those that share most with ``ids``: a few, however many there are."""
-        middle = bisect.bisect_left(self._order, ids)
-        for key in self._order[max(0, middle - _NEAR) : middle + _NEAR]:
+        middle = bisect.bisect_left(self.order, ids)
+        for key in self.order[max(0, middle - _NEAR) : middle + _NEAR]:
             yield self.tails[key] if len(key) < BLOCK else self.children[key]
 
     def unlink(self) -> list[PrefixNode]:
@@ -95,11 +95,11 @@ class PrefixNode:
             siblings = self.parent.tails if self.is_tail else self.parent.children
             if siblings.get(self.ids) is self:
                 del siblings[self.ids]
-                del self.parent._order[bisect.bisect_left(self.parent._order, self.ids)]
+                del self.parent.order[bisect.bisect_left(self.parent.order, self.ids)]
         taken = [self]
         for node in taken:  # grows as it goes: a path may be longer than Python's stack
             taken.extend((*node.children.values(), *node.tails.values()))
-            node.children, node.tails, node._order, node.linked = {}, {}, [], False
+            node.children, node.tails, node.order, node.linked = {}, {}, [], False
         return taken
 
     def path(self, ids: Sequence[int], limit: int) -> list[PrefixNode]:

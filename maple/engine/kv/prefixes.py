@@ -26,15 +26,16 @@ class Prefixes:
         self.open: set[BlockTable] = set()
         self._kept = kept
         self._window = window
-        self._roots: dict[str, PrefixNode] = {}
+        self.roots: dict[str, PrefixNode] = {}
+        """The tree of each domain of which anything is kept."""
 
     def root(self, domain: str) -> PrefixNode:
         """The domain's tree, which may be empty."""
-        return self._roots.get(domain, PrefixNode())
+        return self.roots.get(domain, PrefixNode())
 
     def add(self, table: BlockTable) -> None:
         """A table goes on in its root's tree."""
-        self._roots[table.domain] = table.root
+        self.roots[table.domain] = table.root
         self.open.add(table)
 
     def remove(self, table: BlockTable) -> None:
@@ -42,7 +43,7 @@ class Prefixes:
         self.open.discard(table)
         root = table.root
         if not (root.children or root.tails) and not any(one.root is root for one in self.open):
-            self._roots.pop(table.domain, None)
+            self.roots.pop(table.domain, None)
 
     def match(self, root: PrefixNode, ids: Sequence[int], limit: int) -> Match:
         """What there is of the first ``limit`` ids."""
@@ -76,7 +77,7 @@ class Prefixes:
 
     def forget(self, domain: str, ids: Sequence[int]) -> None:
         """Drop what is kept of ``ids`` alone: what other sequences go on from stays."""
-        root = self._roots.get(domain)
+        root = self.roots.get(domain)
         if root is not None:
             path = root.path(ids, len(ids))
             tail = (path[-1] if path else root).tails.get(tuple(ids[len(path) * BLOCK :]))

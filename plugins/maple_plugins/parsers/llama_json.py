@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from maple_plugins.blocks import Block, BlockEnd, BlockToolParser
 from maple_plugins.events import ModelFinish
 from maple_plugins.json_calls import read_call
@@ -19,7 +21,7 @@ class LlamaJsonToolParser(BlockToolParser):
     in JSON, not a call, and an object further on in the answer is text.
     """
 
-    markers = (PYTHON_TAG, "{")
+    markers: ClassVar[tuple[str, ...]] = (PYTHON_TAG, "{")
 
     def __init__(self, context: ParserContext) -> None:
         super().__init__(context)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from maple_plugins.tagged import CLOSER, OPENER, JsonTagParser
 
 
 class MapleToolParser(JsonTagParser):
     """JSON calls between tags; the ``</think>`` that Maple may put directly after a block is dropped."""
 
-    markers = (OPENER, CLOSER, "</think>")
+    markers: ClassVar[tuple[str, ...]] = (OPENER, CLOSER, "</think>")
     straggler = "</think>"

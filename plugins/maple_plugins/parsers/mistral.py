@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 import attrs
 
@@ -24,7 +25,7 @@ class MistralToolParser(BlockToolParser):
     Nothing closes a block but the end of its JSON. Where a list breaks off, the calls before that count.
     """
 
-    markers = (OPENER, ARGUMENTS)
+    markers: ClassVar[tuple[str, ...]] = (OPENER, ARGUMENTS)
 
     def open(self) -> Block:
         """Begin to read one list or one call."""

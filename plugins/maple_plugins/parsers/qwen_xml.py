@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from maple_plugins.blocks import Block, BlockEnd, BlockToolParser
 from maple_plugins.events import ToolCall
@@ -35,7 +35,7 @@ class QwenXmlToolParser(BlockToolParser):
     none.
     """
 
-    markers = (OPENER, CLOSER, FUNCTION, END_FUNCTION, PARAMETER, END_PARAMETER)
+    markers: ClassVar[tuple[str, ...]] = (OPENER, CLOSER, FUNCTION, END_FUNCTION, PARAMETER, END_PARAMETER)
 
     def open(self) -> Block:
         """Begin to read a block."""

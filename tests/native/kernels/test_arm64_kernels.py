@@ -83,7 +83,7 @@ def parts_of(golden: Any, prompt: list[int]) -> Iterator[bytes]:
         return whole(None if values is None else values.astype(np.float32))
 
     with golden.model() as model:
-        yield bytes(model._config())
+        yield bytes(model.config_struct())
     weights = golden.weights
     yield np.array(prompt, np.int32).tobytes()
     yield np.int32(weights.embedding.kind).tobytes()

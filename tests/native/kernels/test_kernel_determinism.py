@@ -58,7 +58,8 @@ def test_neighbours_do_not_show(mode: str, kv: str, golden_of: Any, sequences: A
     rows: list[Any] = []
     with golden.model(activations=mode, kv_dtype=kv) as model:
         while conversations[0].length < len(prompts[0]):
-            parts, place = [], (0, 0)
+            parts: list[Any] = []
+            place = (0, 0)
             for i in rng.permutation(8):
                 at = conversations[i].length
                 tokens = prompts[i][at : at + int(rng.integers(1, 12))]

@@ -74,9 +74,9 @@ def test_batches_of_mixed_lengths_match(
             if not parts:
                 break
             logits, row = model.step(parts), 0
-            for i, rows in owners:
-                collected[i].append(logits[row : row + rows])
-                row += rows
+            for i, count in owners:
+                collected[i].append(logits[row : row + count])
+                row += count
     for i, rows in enumerate(collected):
         assert np.abs(np.concatenate(rows) - golden.logits[i % 3]).max() <= BOUND[mode]
 

@@ -61,7 +61,8 @@ class Reference:
         seen = (back >= 0) & (back < (self.config["sliding_window"] if sliding else tokens))
         weights = _softmax(np.where(seen, scores, -np.inf))
         mixed = np.einsum("nts,snd->tnd", weights, v).reshape(tokens, heads * size)
-        return mixed @ self._ternary(f"{at}self_attn.o_proj").T
+        out: Floats = mixed @ self._ternary(f"{at}self_attn.o_proj").T
+        return out
 
     def _turned(self, x: Floats) -> Floats:
         """RoPE over the first part of each head, [T, N, D]; dimension i turns with i + half of that part."""
@@ -89,7 +90,8 @@ class Reference:
 
     def _norm(self, name: str, x: Floats) -> Floats:
         scale = np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.config["rms_norm_eps"])
-        return x / scale * self._tensors[f"{name}.weight"]
+        normed: Floats = x / scale * self._tensors[f"{name}.weight"]
+        return normed
 
     # -- weights
 
@@ -161,4 +163,5 @@ def _to_bf16(values: Floats) -> Floats:
 
 def _softmax(x: Floats) -> Floats:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
