@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -98,11 +98,16 @@ class Remote:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
 
-    def ask(self, messages: Sequence[Message]) -> Generator[Delta, None, None]:
-        """Stream the answer. Closing the iterator closes the connection, which ends the generation."""
+    def ask(
+        self, messages: Sequence[Message], options: Mapping[str, object] | None = None
+    ) -> Generator[Delta, None, None]:
+        """Stream the answer; `options` are this request's alone.
+
+        Closing the iterator closes the connection, which ends the generation.
+        """
         connection = self._connection()
         try:
-            response = self._send(connection, messages)
+            response = self._send(connection, messages, options or {})
             yield from _deltas(response)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
@@ -121,10 +126,10 @@ class Remote:
         finally:
             connection.close()
 
-    def read(self, path: str) -> Any:
-        """The JSON of a small answer. Raises Refused where it is an error, CommandFailed where it is none of ours."""
+    def read(self, path: str, allowed: Collection[int] = (200,)) -> Any:
+        """The JSON of a small answer. Raises Refused for another status, CommandFailed where it is none of ours."""
         status, body = self.get(path)
-        if status != 200:
+        if status not in allowed:
             raise Refused(status, _reason(body))
         try:
             return json.loads(body)
@@ -141,10 +146,13 @@ class Remote:
         return http.client.HTTPConnection(self._host, self._port, timeout=_SILENCE)
 
     def _send(
-        self, connection: http.client.HTTPConnection, messages: Sequence[Message]
+        self,
+        connection: http.client.HTTPConnection,
+        messages: Sequence[Message],
+        options: Mapping[str, object],
     ) -> http.client.HTTPResponse:
         fixed = {"messages": list(messages), "stream": True, "stream_options": {"include_usage": True}}
-        body = json.dumps(self._options | fixed)
+        body = json.dumps({**self._options, **options, **fixed})
         connection.request("POST", f"{self._path}/v1/chat/completions", body, self._headers)
         response = connection.getresponse()
         if response.status != 200:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
 import attrs
 
-from maple.configure import Configuration, configure
+from maple.configure import FALSE_WORDS, TRUE_WORDS, Configuration, configure
 from maple.errors import UsageError
 from maple.settings import Spec, flag_name, specs
 
@@ -37,6 +39,15 @@ class CommandParser(argparse.ArgumentParser):
         action = super().add_argument(*names, **options)
         self.flags.append(action)
         return action
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse's, but a boolean flag takes the next word for its value only where that is one."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        bare = {name for action in self.flags if action.const == "true" for name in action.option_strings}
+        for at, (word, following) in enumerate(itertools.pairwise([*words, ""])):
+            if word in bare and following.lower() not in TRUE_WORDS | FALSE_WORDS:
+                words[at] = f"{word}=true"
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError; `config` has the flags of `serve`."""

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import IO
 
 from maple.errors import CommandFailed
@@ -21,10 +22,13 @@ _PATIENCE = 30.0
 
 
 @contextlib.contextmanager
-def own_server(flags: Sequence[str]) -> Iterator[str]:
+def own_server(
+    flags: Sequence[str], loading: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext
+) -> Iterator[str]:
     """Start `maple serve` with these flags, wait until its model is loaded, give its address, stop it.
 
-    Raises CommandFailed with the child's last line where it does not get that far.
+    What `loading` makes of the address is held while the model loads. Raises CommandFailed with the child's last line
+    where it does not get that far.
     """
     command = [sys.executable, "-P", "-m", "maple", "serve", *flags, "--host", "127.0.0.1", "--port", "0"]
     with contextlib.ExitStack() as ending:
@@ -45,7 +49,7 @@ def own_server(flags: Sequence[str]) -> Iterator[str]:
             ending.callback(_stop, process)
         if process.stderr is None:
             raise CommandFailed("the server has no log to read")
-        url = _wait(process.stderr)
+        url = _wait(process.stderr, loading)
         threading.Thread(target=_drain, args=(process.stderr,), daemon=True).start()
         yield url
 
@@ -74,20 +78,23 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _wait(log: IO[str]) -> str:
-    port, last = None, "it said nothing"
-    for line in log:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            last = line.strip() or last  # a refusal is a line of text
-            continue
-        if event["event"] == "server.listening":
-            port = event["port"]
-        elif event["event"] == "server.ready":
-            return f"http://127.0.0.1:{port}"
-        elif event.get("level") == "error":
-            raise CommandFailed(f"the server could not load its model: {event.get('reason', event['event'])}")
+def _wait(log: IO[str], loading: Callable[[str], AbstractContextManager[object]]) -> str:
+    url, last = "", "it said nothing"
+    with contextlib.ExitStack() as load:
+        for line in log:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                last = line.strip() or last  # a refusal is a line of text
+                continue
+            if event["event"] == "server.listening":
+                url = f"http://127.0.0.1:{event['port']}"
+                load.enter_context(loading(url))
+            elif event["event"] == "server.ready":
+                return url
+            elif event.get("level") == "error":
+                reason = event.get("reason", event["event"])
+                raise CommandFailed(f"the server could not load its model: {reason}")
     raise CommandFailed(f"the server did not start: {last.removeprefix('maple: ')}")
 
 

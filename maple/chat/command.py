@@ -10,14 +10,10 @@ import pathlib
 import sys
 from collections.abc import Iterator, Mapping
 
-from maple.chat.child import own_server
-from maple.chat.conversation import Conversation
-from maple.chat.screen import Screen
-from maple.client import Remote
-from maple.command import Command, CommandParser, given_flags, home_path, read_configuration
+from maple.command import Command, CommandParser, given_flags, home_path
 from maple.configure import cache_folder, configure
 from maple.errors import CommandFailed, UsageError
-from maple.settings import flag_name, variable_name
+from maple.settings import variable_name
 
 __all__ = ["CHAT"]
 
@@ -25,6 +21,9 @@ _HISTORY_LINES = 1000
 
 
 def _declare(parser: CommandParser) -> None:
+    parser.add_argument(
+        "question", metavar="QUESTION", nargs="*", help="ask this alone, and print the answer"
+    )
     parser.add_argument("--url", metavar="URL", help="a running server, such as http://127.0.0.1:8000")
     parser.add_argument(
         "--tools", metavar="FILE", type=home_path, help="JSON list of tools; you type their results"
@@ -32,16 +31,37 @@ def _declare(parser: CommandParser) -> None:
 
 
 def _chat(given: argparse.Namespace) -> int:
-    """Converse until the input ends. Raises CommandFailed where no server, or off a terminal no answer, is had."""
-    flags = given_flags(given)
-    if given.url and flags:
-        raise UsageError(
-            f"{flag_name(next(iter(flags)))} is a setting of a server to start: leave out --url, or it"
-        )
-    screen, options = Screen(), {} if given.tools is None else {"tools": _tools(given.tools)}
-    with _server(given, screen, options) as remote, _history(flags):
+    """Converse until the input ends, or ask once.
+
+    Raises CommandFailed where no server, or for a single question no answer, is had.
+    """
+    from maple.chat.conversation import Conversation  # noqa: PLC0415 -- rich: only for this
+    from maple.chat.screen import Screen  # noqa: PLC0415
+    from maple.chat.which import server  # noqa: PLC0415
+
+    options = {} if given.tools is None else {"tools": _tools(given.tools)}
+    if given.question or not sys.stdin.isatty():
+        return _ask_once(given, options)
+    screen = Screen()
+    with server(given, screen) as remote, _history(given_flags(given)):
         screen.say("/help lists the commands, Ctrl-D leaves", dim=True)
-        Conversation(remote, screen, patient=sys.stdin.isatty()).run()
+        Conversation(remote, screen, patient=True, options=options).run()
+    return 0
+
+
+def _ask_once(given: argparse.Namespace, options: Mapping[str, object]) -> int:
+    """One question: the words of the command line, then what is piped into it."""
+    from maple.chat.conversation import Conversation  # noqa: PLC0415 -- as above
+    from maple.chat.screen import Screen  # noqa: PLC0415
+    from maple.chat.which import server  # noqa: PLC0415
+
+    piped = "" if sys.stdin.isatty() else sys.stdin.read().strip()
+    question = "\n\n".join(part for part in (" ".join(given.question), piped) if part)
+    if not question:
+        raise UsageError("nothing was asked: give a question, or pipe one in")
+    with server(given, None) as remote:
+        conversation = Conversation(remote, Screen(alone=True), patient=False, options=options)
+        conversation.ask([{"role": "user", "content": question}])
     return 0
 
 
@@ -59,22 +79,8 @@ def _tools(file: pathlib.Path) -> list[object]:
 
 
 @contextlib.contextmanager
-def _server(given: argparse.Namespace, screen: Screen, options: Mapping[str, object]) -> Iterator[Remote]:
-    if given.url:
-        yield Remote(given.url, os.environ.get("MAPLE_API_KEY"), options)
-        return
-    read_configuration(given)  # a wrong flag is told before anything starts
-    screen.say("starting a server …", dim=True)
-    with own_server([f"{flag_name(name)}={text}" for name, text in given_flags(given).items()]) as own:
-        yield Remote(own, None, options)
-
-
-@contextlib.contextmanager
 def _history(flags: Mapping[str, str]) -> Iterator[None]:
     """Line editing, and the lines of earlier conversations; readable by the user alone."""
-    if not sys.stdin.isatty():
-        yield
-        return
     try:
         import readline  # noqa: PLC0415 -- changes how input() reads
     except ImportError:  # a Python built without it still reads lines
@@ -105,11 +111,12 @@ def _cache_folder(flags: Mapping[str, str]) -> pathlib.Path | None:
 
 CHAT = Command(
     name="chat",
-    help="talk to a server, or to one started for it (--demo)",
+    help='talk to a server, or ask it once: maple chat "question"',
     run=_chat,
     declare=_declare,
     settings="taken",
-    description="Talk to a server. Without --url one is started, with serve's flags (--demo, --model-path …).",
+    description="Talk to a server: the one at --url, the one that runs here, or one that is started with serve's\n"
+    "flags (--demo, --model-path …). A question, or what is piped in, is answered alone.",
     epilog="MAPLE_API_KEY holds the key of the server at --url. Exit codes: 0 the input ended, 1 no server\n"
     "or no answer, 2 a wrong flag, 130 Ctrl-C before the conversation.",
 )

@@ -12,6 +12,13 @@ __all__ = ["SHELLS", "script"]
 
 SHELLS = ("bash", "zsh", "fish")
 
+_OF_KIND = {
+    "bool": ("true", "false"),
+    "auto_bool": ("auto", "true", "false"),
+    "device": ("auto", "cpu", "cuda", "mps"),
+}
+"""The likeliest values of settings that are no choice among named ones."""
+
 Parsers = Mapping[str, CommandParser]
 
 
@@ -30,6 +37,11 @@ def _flags(parser: CommandParser) -> Mapping[str, argparse.Action]:
     return {name: action for name, action in long.items() if name != "--help"}
 
 
+def _words(parser: CommandParser) -> tuple[str, ...]:
+    """What a command takes beside flags, where that is one of a few words."""
+    return tuple(word for each in parser.flags if not each.option_strings for word in each.choices or ())
+
+
 def _bash(parsers: Parsers) -> str:
     actions = {name: action for parser in parsers.values() for name, action in _flags(parser).items()}
     choices = "\n".join(
@@ -38,29 +50,30 @@ def _bash(parsers: Parsers) -> str:
         if (words := _choices(action))
     )
     flags = "\n".join(
-        f'        {"-*|" if name == "serve" else ""}{name}) words="{" ".join(_flags(parser))}" ;;'
+        f"        {'-*|' if name == 'serve' else ''}{name}) "
+        f'flags="{" ".join(_flags(parser))}" words="{" ".join(_words(parser))}" ;;'
         for name, parser in parsers.items()
     )
     return f"""\
 _maple() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[1]}}" words=""
+    local command="${{COMP_WORDS[1]}}" flags="" words=""
     COMPREPLY=()
     case "$before" in
 {choices}
     esac
     if [[ $COMP_CWORD -eq 1 && $word != -* ]]; then
-        COMPREPLY=($(compgen -W "{" ".join(parsers)}" -- "$word"))
+        COMPREPLY=($(compgen -W "{" ".join([*parsers, "help"])}" -- "$word"))
         return
     fi
     case "$command" in
 {flags}
+        help) words="{" ".join(parsers)}" ;;
     esac
     if [[ $word == -* ]]; then
-        COMPREPLY=($(compgen -W "$words" -- "$word"))
-    elif [[ $command == completion ]]; then
-        COMPREPLY=($(compgen -W "{" ".join(SHELLS)}" -- "$word"))
+        words="$flags"
     fi
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _maple maple
 """
@@ -68,7 +81,7 @@ complete -o default -F _maple maple
 
 def _choices(action: argparse.Action) -> tuple[str, ...]:
     """The words that a flag takes: a setting's are checked by its reader, so that argparse has none."""
-    named = {flag_name(name): spec.choices for name, spec in specs().items()}
+    named = {flag_name(name): spec.choices or _OF_KIND.get(spec.kind, ()) for name, spec in specs().items()}
     return tuple(action.choices or named.get(action.option_strings[0], ()))
 
 
@@ -86,7 +99,11 @@ def _fish(parsers: Parsers, commands: Mapping[str, Command]) -> str:
             values = f" -x -a {_quoted(' '.join(words))}" if words else ""
             text = helps.get(flag) or action.help or ""
             lines.append(f"complete -c maple{place} -l {flag.removeprefix('--')} -d {_quoted(text)}{values}")
-    lines.append(f"complete -c maple -n '__fish_seen_subcommand_from completion' -f -a '{' '.join(SHELLS)}'")
+        if words := _words(parser):
+            lines.append(f"complete -c maple{place} -f -a {_quoted(' '.join(words))}")
+    lines.append(
+        f"complete -c maple -n '__fish_seen_subcommand_from help' -f -a {_quoted(' '.join(parsers))}"
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -34,6 +34,8 @@ _MEANT = {
     "ask": ["chat"],
     "ps": ["top"],
     "list": ["parsers"],
+    "models": ["config"],
+    "show": ["config"],
 }
 """Words of other programs."""
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -25,6 +28,7 @@ CALLS = (
 SCRIPT = (
     {"match": "slow", "pieces": ["Hm.", "</think>", *["word "] * 3000], "delay_ms": 20},
     {"match": "evil", "pieces": ["</think>", "a\x1b[2Jb"]},
+    {"match": "marked", "pieces": ["</think>", "# Head\n\n- **one**\n", "- two\n\nlast `x"]},
     {"match": "tools", "pieces": ["I need both.", CALLS]},
     {"match": "", "pieces": ["Two plus two.", "</think>", "Four."]},
 )
@@ -255,7 +259,17 @@ def test_commands(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
     """/new forgets, /help lists, a wrong one is told; a file that is there is not written over."""
     child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
     child.sendline("/help")
-    for name in ("/new", "/think", "/save FILE", "/skip", "/help"):
+    for name in (
+        "/new",
+        "/think",
+        "/system",
+        "/set",
+        "/regenerate",
+        "/skip",
+        "/save FILE",
+        "/load FILE",
+        "/help",
+    ):
         child.expect_exact(name)
     child.sendline("/think")
     child.expect("no reasoning yet")
@@ -269,10 +283,145 @@ def test_commands(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
     child.sendline("/save kept.json")
     child.expect("cannot save to kept.json: File exists")
     child.sendline("/save")
-    child.expect("/save needs a file name")
+    child.expect("the name of a file is needed")
     child.sendline("/nwe")
     child.expect("/nwe is not a command, /help lists them")
     assert leave(child) == 0
+
+
+def test_what_was_kept_is_gone_on_with(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
+    """System text and all; an answer is given again in its place; what is no conversation changes nothing."""
+    (tmp_path / "other.json").write_text('{"messages": [{"content": "no role"}]}')
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("/system Be brief.")
+    child.expect("Be brief")
+    child.sendline("/regenerate")
+    child.expect("there is no answer to give again")
+    child.sendline('"""two')
+    child.expect("… ")
+    child.sendline('lines"""')
+    child.expect("tokens/s")
+    child.sendline("/regenerate")
+    child.expect("tokens/s")
+    kept = save(child, tmp_path / "kept.json")
+    assert [(message["role"], message["content"]) for message in kept] == [
+        ("system", "Be brief."),
+        ("user", "two\nlines"),
+        ("assistant", "Four."),
+    ]
+    child.sendline("/new")
+    child.sendline("/load other.json")
+    child.expect("other.json holds no conversation")
+    child.sendline("/load kept.json")
+    child.expect("2 messages from kept.json")
+    assert save(child, tmp_path / "again.json") == kept
+    child.sendline("/quit")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_calls_that_were_kept_still_wait(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
+    """A conversation that ended in a call goes on with its result."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "tools"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    (tmp_path / "kept.json").write_text(json.dumps({"messages": messages}))
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("/load kept.json")
+    child.expect_exact("result of weather> ")
+    child.sendline("cold")
+    child.expect_exact("→ weather(")
+    child.expect_exact("result of weather")
+    assert leave(child) == 0
+
+
+def test_fields_of_each_request_are_set(chat: Chat, server: int) -> None:
+    """The server judges them; a field without a value is left out again."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("/set stream false")
+    child.expect("stream is the conversation's own")
+    child.sendline("/set temperature 9")
+    child.expect_exact("temperature 9")
+    child.sendline("sum")
+    child.expect("refused with 400: temperature")
+    child.sendline("/set temperature")
+    child.expect("the server's defaults")
+    child.sendline("sum")
+    child.expect(r"Four\.")
+    assert leave(child) == 0
+
+
+def test_markdown_is_drawn(chat: Chat, server: int) -> None:
+    """Its marks become looks, and what was left open at the end is there."""
+    child = chat("--url", f"http://127.0.0.1:{server}", MAPLE_API_KEY="sesame")
+    child.sendline("marked")
+    child.expect("tokens/s")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before)
+    assert re.search(r"Head.* • one.* • two.*last `x", shown, re.DOTALL)
+    assert "**" not in shown.rpartition("Head")[2]
+    assert leave(child) == 0
+
+
+def test_a_server_that_runs_here_is_talked_to(chat: Chat, server: int) -> None:
+    """Without --url and flags; its model is named. Nothing is started beside it."""
+    child = chat(greeted=False, MAPLE_PORT=str(server), MAPLE_API_KEY="sesame")
+    child.expect(rf"maple-preview \(demo\) at http://127\.0\.0\.1:{server}")
+    child.sendline("sum")
+    child.expect(r"Four\.")
+    assert leave(child) == 0
+
+
+def test_gigabytes_are_asked_for(chat: Chat, tmp_path: pathlib.Path) -> None:
+    """Where none runs and the model is not here: no is the default, and nothing is fetched."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+    child = chat(greeted=False, MAPLE_PORT=port, HF_HUB_CACHE=str(tmp_path / "hub"), MAPLE_DEVICE="cpu")
+    child.expect_exact(
+        "deepgrove/maple-preview-2bit-mlx (5.3 GB) is not on this machine yet. Fetch it? [y/N] "
+    )
+    child.sendline("")
+    child.expect("nothing was fetched")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
+
+
+class Loading(http.server.BaseHTTPRequestHandler):
+    """A server whose model is on its way for its first answers."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        load = {"phase": "download", "done": self.asked * 1_000_000, "total": 9_000_000}
+        health = {
+            "status": "loading" if self.asked < 9 else "ok",
+            "model": "m",
+            "model_path": "p",
+            "loading": load,
+        }
+        body = json.dumps(health).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test looks at the terminal."""
+
+
+def test_what_is_waited_for_is_shown(chat: Chat) -> None:
+    """How much of a model has been fetched, until it is there."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Loading) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        child = chat("--url", f"127.0.0.1:{server.server_port}", greeted=False)
+        child.expect(r"fetching .*[\d.]+/9\.0 MB")
+        child.expect(r"m \(p\) at ")
+        assert leave(child) == 0
+        server.shutdown()
 
 
 def test_the_history_lies_below_the_home_folder(chat: Chat, server: int, tmp_path: pathlib.Path) -> None:
@@ -339,13 +488,14 @@ def run_chat(
 def test_exit_codes_away_from_a_terminal(
     environment: Mapping[str, str], server: int, tmp_path: pathlib.Path
 ) -> None:
-    """0 answered, 1 not answered, 2 wrong flags: one line each, so that scripts can tell."""
+    """0 answered, 1 not answered, 2 wrong flags: one line each, so that scripts can tell. An answer comes bare."""
     url = f"http://127.0.0.1:{server}"
     (tmp_path / "tools.json").write_text("{}")
     answered = run_chat({**environment, "MAPLE_API_KEY": "sesame"}, tmp_path, "sum\n", "--url", url)
     assert (answered.returncode, answered.stderr) == (0, "")
-    assert "Four." in answered.stdout
-    assert "\x1b" not in answered.stdout
+    assert answered.stdout == "Four.\n"
+    both = run_chat({**environment, "MAPLE_API_KEY": "sesame"}, tmp_path, "evil", "Say", "it:", "--url", url)
+    assert both.stdout == "a\x1b[2Jb\n"
     for words, code, told in (
         (["--url", url], 1, "refused with 401"),
         (["--scripted", "nowhere.jsonl"], 1, "the server did not start: script nowhere.jsonl"),

@@ -28,6 +28,9 @@ def test_bash_completes_commands_flags_and_choices(capsys: pytest.CaptureFixture
     assert completed(script, "maple", "--dtype", "b") == {"bfloat16"}
     assert completed(script, "maple", "chat", "--tool") == {"--tool-parser", "--tools"}
     assert completed(script, "maple", "pack", "a", "b", "--r") == {"--revision"}
+    assert completed(script, "maple", "--preload", "t") == {"true"}
+    assert completed(script, "maple", "--device", "") == {"auto", "cpu", "cuda", "mps"}
+    assert completed(script, "maple", "help", "par") == {"parsers"}
     assert completed(script, "maple", "completion", "") == {"bash", "zsh", "fish"}
     assert completed(script, "maple", "serve", "-") == {flag_name(n) for n, s in specs().items() if s.flag}
 
