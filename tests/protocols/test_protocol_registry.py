@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import pathlib
 import re
 from collections.abc import Callable
 
 import pytest
 from maple_protocols import registry
+from maple_protocols.adapter import GenerationAdapter, KeepingAdapter, ListingAdapter
+from maple_protocols.anthropic.adapter import MessagesAdapter
+from maple_protocols.dialect import RouteAdapter
+from maple_protocols.kinds import OPTIONAL
+from maple_protocols.ollama.adapter import OllamaRoutes
+from maple_protocols.openai.chat import ChatAdapter
+from maple_protocols.openai.models import ModelsAdapter
+from maple_protocols.openai.responses import ResponsesAdapter
 
 GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "writing-a-protocol.md"
 (SAMPLE,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
@@ -54,12 +63,29 @@ def test_every_protocol_that_comes_along_is_whole() -> None:
     assert len(registry.protocols(TAKEN)) >= 4
 
 
-MEMBERS = ("path", "prompt_param", "request", "closed", "structure", "encoder", "fold")
+WHOLE: dict[type, type] = {
+    GenerationAdapter: ChatAdapter,
+    KeepingAdapter: ResponsesAdapter,
+    ListingAdapter: ModelsAdapter,
+    RouteAdapter: OllamaRoutes,
+}
+"""An adapter of each kind."""
 
 
-def without(name: str) -> str:
-    """The guide's adapter without one of its members."""
-    return f"{SAMPLE}\n\ndel GenerateAdapter.{name}\n"
+def needed(kind: type) -> list[str]:
+    """The members that a kind declares, but those that it may lack."""
+    declared = {name for each in kind.__mro__ for name in (*inspect.get_annotations(each), *vars(each))}
+    return sorted(name for name in declared - OPTIONAL if not name.startswith("_"))
+
+
+def without(whole: type, name: str) -> str:
+    """An adapter that is another one but for a member."""
+    return f"""
+from {whole.__module__} import {whole.__name__} as Whole
+members = {{name: value for each in reversed(Whole.__mro__[:-1]) for name, value in vars(each).items()}}
+del members[{name!r}]
+GenerateAdapter = type("GenerateAdapter", (), members)
+"""
 
 
 def having(name: str, value: str) -> str:
@@ -74,7 +100,14 @@ ROUTES = "class GenerateAdapter:\n    'Routes.'\n    def reply(self, call): ...\
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        *((without(name), f"lacks {name}, which a GenerationAdapter has") for name in MEMBERS),
+        *(
+            (without(whole, name), f"lacks {name}, which a {kind.__name__} has")
+            for kind, whole in WHOLE.items()
+            for name in needed(kind)
+            if name != "routes"  # by which its kind is told
+        ),
+        (without(OllamaRoutes, "routes"), "lacks path, which a GenerationAdapter has"),
+        (without(MessagesAdapter, "counts"), "lacks counts, which answers its count_path"),
         (having("path", "None"), "has a path that is not a path that begins with /"),
         (having("path", "'generate'"), "has a path that is not a path that begins with /"),
         (having("closed", "'no'"), "has a closed that is not True or False"),
@@ -97,7 +130,6 @@ ROUTES = "class GenerateAdapter:\n    'Routes.'\n    def reply(self, call): ...\
         (having("greeting", "b''"), "has a greeting that is not a string"),
         (having("headers", "{}"), "has a headers that cannot be called"),
         (having("refusal", "lambda self: None"), r"has a refusal that does not take \(failure\)"),
-        (having("count_path", "'/count'"), "lacks counts, which answers its count_path"),
         (having("parts", "()"), "has parts that are not a tuple of adapters"),
         (having("parts", "[]"), "has parts that are not a tuple of adapters"),
         (having("routes", "{'/a': ('GET',)}"), "lacks reply, which a RouteAdapter has"),
