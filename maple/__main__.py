@@ -1,4 +1,4 @@
-"""The first lines of the program, for `python -m maple` and for `maple`: what must hold before anything is imported."""
+"""The program's first lines, for ``python -m maple`` and for ``maple``: what must hold before anything is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main() -> int:
 
 
 def _fill_standard_streams() -> None:
-    """Give a closed stderr or stdout (`2>&-`) to the null device: the next file opened would take its number."""
+    """Give a closed stderr or stdout (``2>&-``) to the null device: the next file opened would take its number."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

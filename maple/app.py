@@ -177,7 +177,7 @@ async def _close(running: RunningServer, services: Services) -> None:
 
 @attrs.define
 class _Signals:
-    """What signals do. `stopped` is set by the first SIGTERM or SIGINT; a second one ends the process at once."""
+    """What signals do. ``stopped`` is set by the first SIGTERM or SIGINT; a second one ends the process at once."""
 
     stopped: asyncio.Event = attrs.field(factory=asyncio.Event)
     drained: bool = False
@@ -198,7 +198,7 @@ class _Signals:
 def _signals() -> Iterator[_Signals]:
     """Signals as callbacks of the loop; afterwards they are ignored to the process's end.
 
-    Not by `add_signal_handler`: a closing loop puts the default actions back, and an impatient second SIGTERM would
+    Not by ``add_signal_handler``: a closing loop puts the default actions back, and an impatient second SIGTERM would
     become the exit code of a clean end.
     """
     signals, loop = _Signals(), asyncio.get_running_loop()

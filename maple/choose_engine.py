@@ -167,7 +167,7 @@ def choose_loader(
 ) -> Loader:
     """The loader for these settings; logs one line where the kernels would have served them and are missing.
 
-    ``kernels`` overrides what `available` finds.
+    ``kernels`` overrides what ``available`` finds.
     """
     from maple.native.library import available  # noqa: PLC0415 -- only where a model is wanted
 

@@ -26,7 +26,7 @@ _LONGEST_LINE = 1 << 22
 
 @attrs.define(eq=False, str=False)
 class Unreachable(CommandFailed):
-    """There is no answer to be had from `host`. `reason` is the system's."""
+    """There is no answer to be had from ``host``. ``reason`` is the system's."""
 
     host: str
     reason: str
@@ -37,7 +37,7 @@ class Unreachable(CommandFailed):
 
 @attrs.define(eq=False, str=False)
 class Refused(CommandFailed):
-    """The server answered with an error. `reason` is its message."""
+    """The server answered with an error. ``reason`` is its message."""
 
     status: int
     reason: str
@@ -49,7 +49,7 @@ class Refused(CommandFailed):
 
 @attrs.frozen
 class Call:
-    """A tool that the model wants to be called; `arguments` is JSON text."""
+    """A tool that the model wants to be called; ``arguments`` is JSON text."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Call:
         return f"{self.name}({self.arguments})"
 
     def wire(self) -> Message:
-        """As `tool_calls` of an assistant's message holds it."""
+        """As ``tool_calls`` of an assistant's message holds it."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -68,7 +68,7 @@ class Call:
 class Delta:
     """What one event adds; nothing, where it only shows that the server is there.
 
-    `tokens` is set by the last one, which counts them.
+    ``tokens`` is set by the last one, which counts them.
     """
 
     reasoning: str = ""
@@ -80,7 +80,7 @@ class Delta:
 class Remote:
     """A server. Every failure is a CommandFailed of one line; nothing is sent until asked.
 
-    `options` are further fields of every request, such as `tools`.
+    ``options`` are further fields of every request, such as ``tools``.
     """
 
     def __init__(self, url: str, key: str | None, options: Mapping[str, object] | None = None) -> None:
@@ -101,7 +101,7 @@ class Remote:
     def ask(
         self, messages: Sequence[Message], options: Mapping[str, object] | None = None
     ) -> Generator[Delta, None, None]:
-        """Stream the answer; `options` are this request's alone.
+        """Stream the answer; ``options`` are this request's alone.
 
         Closing the iterator closes the connection, which ends the generation.
         """

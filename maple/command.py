@@ -50,7 +50,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError; `config` has the flags of `serve`."""
+        """Raise UsageError; ``config`` has the flags of ``serve``."""
         prog = "maple serve" if self.prog == "maple config" else self.prog
         raise UsageError(f"{message} ({prog} --help lists the flags)")
 
@@ -63,7 +63,7 @@ class CommandParser(argparse.ArgumentParser):
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """A command as help, dispatch and completion know it. `run` takes the parsed words and returns the exit code.
+    """A command as help, dispatch and completion know it. ``run`` takes the parsed words and returns the exit code.
 
     settings: whether every setting is a flag of it, and whether its help lists them.
     """
@@ -114,7 +114,7 @@ def positive(text: str) -> int:
 
 
 def home_path(text: str) -> pathlib.Path:
-    """A path whose `~` is spelled out, for argparse: shells leave the one of `--folder=~/x` as it is."""
+    """A path whose ``~`` is spelled out, for argparse: shells leave the one of ``--folder=~/x`` as it is."""
     try:
         return pathlib.Path(text).expanduser()
     except RuntimeError as error:

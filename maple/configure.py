@@ -24,7 +24,7 @@ DEMO_MODEL_ID = "maple-sapling"
 
 @attrs.define(eq=False)
 class BadSetting(MapleError):
-    """A variable or flag has a value that cannot be used. `allowed` says which can."""
+    """A variable or flag has a value that cannot be used. ``allowed`` says which can."""
 
     name: str
     value: str
@@ -36,7 +36,7 @@ class BadSetting(MapleError):
 
 @attrs.define(eq=False)
 class UnknownSetting(MapleError):
-    """A `MAPLE_` variable that is no setting; `nearest` is the likeliest one meant, if any is near."""
+    """A ``MAPLE_`` variable that is no setting; ``nearest`` is the likeliest one meant, if any is near."""
 
     name: str
     nearest: str | None
@@ -58,7 +58,7 @@ class Configuration:
 def configure(environ: Mapping[str, str], flags: Mapping[str, str]) -> Configuration:
     """Merge defaults, variables and flags; flags win. Raises BadSetting or UnknownSetting.
 
-    `flags` maps setting names to the text given. A blank value means the default, except for a key: a blank
+    ``flags`` maps setting names to the text given. A blank value means the default, except for a key: a blank
     key would silently open the server.
     """
     variables, passed_over = _variables(environ)
@@ -129,7 +129,7 @@ def _key(text: str, spec: Spec) -> str:
 
 
 def _at_home(text: str, spec: Spec) -> str:
-    """The text with a leading `~` spelled out, for what may be a path."""
+    """The text with a leading ``~`` spelled out, for what may be a path."""
     if not text.startswith("~"):
         return text
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MapleError(Exception):
-    """Base of every error that Maple raises on purpose. `str()` is one line, fit for a log."""
+    """Base of every error that Maple raises on purpose. ``str()`` is one line, fit for a log."""
 
 
 class UsageError(MapleError):

@@ -39,7 +39,7 @@ COMMIT;
 
 @attrs.define(eq=False, str=False)
 class StoreUnusable(MapleError):
-    """The store cannot be opened. `reason` says why."""
+    """The store cannot be opened. ``reason`` says why."""
 
     file: pathlib.Path
     reason: str

@@ -49,13 +49,13 @@ class StoreBusy(MapleError):
 
 @attrs.define(eq=False)
 class StoreBroken(MapleError):
-    """The database failed. `reason` is SQLite's, for the log."""
+    """The database failed. ``reason`` is SQLite's, for the log."""
 
     reason: str
 
 
 class ResponseStore:
-    """Keeps answers for `days` days. Awaitable methods are called on the event loop."""
+    """Keeps answers for ``days`` days. Awaitable methods are called on the event loop."""
 
     def __init__(self, file: pathlib.Path, *, days: float) -> None:
         """Open or create the file, mode 0600. Blocks meanwhile. Raises StoreUnusable."""

@@ -1,6 +1,6 @@
-"""Settings: every `MAPLE_` variable and flag, parsed once into one frozen object.
+"""Settings: every ``MAPLE_`` variable and flag, parsed once into one frozen object.
 
-The table below is the single source: variables, flags, the documentation and `maple config` come from it.
+The table below is the single source: variables, flags, the documentation and ``maple config`` come from it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Kind = Literal[
 
 @attrs.frozen(kw_only=True)
 class Spec:
-    """How one setting is read: `kind` names its reader, `low` and `high` are inclusive bounds.
+    """How one setting is read: ``kind`` names its reader, ``low`` and ``high`` are inclusive bounds.
 
-    `variable` and `flag` say whether it has a `MAPLE_` variable and a command-line flag.
+    ``variable`` and ``flag`` say whether it has a ``MAPLE_`` variable and a command-line flag.
     """
 
     help: str
@@ -52,13 +52,13 @@ class Spec:
 
 
 def setting(default: Any, help_text: str, **spec: Any) -> Any:
-    """Declare one setting; `spec` are the fields of Spec."""
+    """Declare one setting; ``spec`` are the fields of Spec."""
     return attrs.field(default=default, metadata={"spec": Spec(help=help_text, **spec)})
 
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """All settings with their defaults. A name is its variable in lower case, without `MAPLE_`."""
+    """All settings with their defaults. A name is its variable in lower case, without ``MAPLE_``."""
 
     model_path: str | None = setting(
         None,
@@ -255,10 +255,10 @@ def specs() -> dict[str, Spec]:
 
 
 def variable_name(name: str) -> str:
-    """`max_batch` → `MAPLE_MAX_BATCH`."""
+    """``max_batch`` → ``MAPLE_MAX_BATCH``."""
     return f"MAPLE_{name.upper()}"
 
 
 def flag_name(name: str) -> str:
-    """`max_batch` → `--max-batch`."""
+    """``max_batch`` → ``--max-batch``."""
     return f"--{name.replace('_', '-')}"

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class Turn:
-    """One admitted or waiting request. Iterate it once; `cancel` at any time."""
+    """One admitted or waiting request. Iterate it once; ``cancel`` at any time."""
 
     def __init__(
         self,

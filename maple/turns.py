@@ -53,7 +53,7 @@ def _unsigned(_: str) -> str:
 
 
 class Turns:
-    """Opens turns. One per server; `prompts` is set once the tokenizer is loaded."""
+    """Opens turns. One per server; ``prompts`` is set once the tokenizer is loaded."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Turns:
 
     @property
     def error(self) -> str | None:
-        """One line, once `status` is "error"."""
+        """One line, once ``status`` is "error"."""
         return self._prompt_error or self.engine.error
 
     def fail(self, reason: str) -> None:
@@ -97,8 +97,8 @@ class Turns:
     async def open(self, ask: Ask, *, owner: str, request_id: str, prepare: Prepare | None = None) -> Turn:
         """Render, tokenise, check the length and submit. A cancellation meanwhile is counted by the engine.
 
-        `prepare` runs the first two off the loop, by default in the prompts' own pool. Raises PromptTooLong, or
-        whatever `Engine.submit` raises.
+        ``prepare`` runs the first two off the loop, by default in the prompts' own pool. Raises PromptTooLong, or
+        whatever ``Engine.submit`` raises.
         """
         served = self.engine.served
         if served is None or self.prompts is None:

@@ -12,7 +12,7 @@
     memory   more long prompts at once than fit                   [--prompts 32] [--kv-mb 1024]
 
 MODEL is a folder that the native kernels load. Prompts are random, so that the machine's speed is all that counts.
-Every part starts an engine of its own, one at a time; `http` also starts a server, which needs the otel extra.
+Every part starts an engine of its own, one at a time; ``http`` also starts a server, which needs the otel extra.
 """
 
 from __future__ import annotations

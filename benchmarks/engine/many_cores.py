@@ -55,7 +55,7 @@ def token_seconds(
     rate: float,
     thread_rate: float,
 ) -> float:
-    """Of all phases; `rate` and `thread_rate` in bytes a second."""
+    """Of all phases; ``rate`` and ``thread_rate`` in bytes a second."""
 
     def phase(name: str) -> float:
         times, size = work[name]

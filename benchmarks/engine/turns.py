@@ -39,7 +39,7 @@ async def reuse(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def before(options: argparse.Namespace, folder: pathlib.Path) -> None:
-    """The first half of `restart`: a conversation is saved; what it would go on with is printed; SIGKILL."""
+    """The first half of ``restart``: a conversation is saved; what it would go on with is printed; SIGKILL."""
     sizes = options.sizes
     async with engine(options, sessions=folder) as on:
         await run(on, job(ids(on, 1, sizes.history), 8, "bench"))
@@ -71,7 +71,7 @@ async def restart(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def first_half(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """What `before` printed in a process of its own, which it killed."""
+    """What ``before`` printed in a process of its own, which it killed."""
     script = pathlib.Path(__file__).with_name("full_size.py")
     command = [sys.executable, str(script), options.model, "--before", folder]
     command += ["--threads", str(options.threads), "--kv-mb", str(options.kv_mb)]

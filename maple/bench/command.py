@@ -1,4 +1,4 @@
-"""`maple bench`: measure this machine."""
+"""``maple bench``: measure this machine."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ WORKER = pathlib.Path(__file__).with_name("peer_worker.py")
 
 
 class Peer:
-    """Runs `peer_worker.py` with a Python that has xllamacpp and gguf; a context manager."""
+    """Runs ``peer_worker.py`` with a Python that has xllamacpp and gguf; a context manager."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Peer:
         context: int,
         slots: int,
     ) -> None:
-        """Start the worker, which first writes `model`, random weights of that config, if it is not there."""
+        """Start the worker, which first writes ``model``, random weights of that config, if it is not there."""
         options = {"threads": threads, "context": context, "slots": slots, "config": dict(config)}
         # The operator named this Python.
         self._process = subprocess.Popen(  # noqa: S603

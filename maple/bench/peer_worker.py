@@ -1,4 +1,4 @@
-"""llama.cpp behind one line of JSON each way. Run by `peer.py` with a Python that has xllamacpp and gguf.
+"""llama.cpp behind one line of JSON each way. Run by ``peer.py`` with a Python that has xllamacpp and gguf.
 
     python peer_worker.py MODEL.gguf OPTIONS      OPTIONS: {"threads", "context", "slots", "config"} as JSON
 

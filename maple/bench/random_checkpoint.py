@@ -69,7 +69,7 @@ def write_random(
 ) -> pathlib.Path:
     """Write a checkpoint folder, streaming; one that is there already is left as it is.
 
-    `progress` gets the bytes written and all bytes. Raises BenchFailed where the disk is too small, OSError.
+    ``progress`` gets the bytes written and all bytes. Raises BenchFailed where the disk is too small, OSError.
     """
     weights = folder / "model.safetensors"
     if weights.exists():

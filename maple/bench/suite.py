@@ -77,7 +77,7 @@ class _Notes:
 def measure(
     rig: Rig, work: Workload, *, peer: Peer | None, load_seconds: float, tell: Callable[[str], None]
 ) -> Report:
-    """Run all rounds; `tell` gets a line for each measurement as it is made."""
+    """Run all rounds; ``tell`` gets a line for each measurement as it is made."""
     ours, theirs, rates = _Notes(tell), _Notes(lambda line: tell(f"peer {line}")), []
     rig.fill_batch()
     for _ in range(work.rounds):

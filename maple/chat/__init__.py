@@ -1,1 +1,1 @@
-"""`maple chat`: a conversation in the terminal, over the server's own HTTP interface."""
+"""``maple chat``: a conversation in the terminal, over the server's own HTTP interface."""

@@ -25,9 +25,9 @@ _PATIENCE = 30.0
 def own_server(
     flags: Sequence[str], loading: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext
 ) -> Iterator[str]:
-    """Start `maple serve` with these flags, wait until its model is loaded, give its address, stop it.
+    """Start ``maple serve`` with these flags, wait until its model is loaded, give its address, stop it.
 
-    What `loading` makes of the address is held while the model loads. Raises CommandFailed with the child's last line
+    What ``loading`` makes of the address is held while the model loads. Raises CommandFailed with the child's last line
     where it does not get that far.
     """
     command = [sys.executable, "-P", "-m", "maple", "serve", *flags, "--host", "127.0.0.1", "--port", "0"]

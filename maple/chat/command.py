@@ -1,4 +1,4 @@
-"""`maple chat`: talk to a server, or to one that is started for the conversation."""
+"""``maple chat``: talk to a server, or to one that is started for the conversation."""
 
 from __future__ import annotations
 

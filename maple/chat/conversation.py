@@ -32,7 +32,7 @@ _FIXED = frozenset({"messages", "stream", "stream_options"})
 class Conversation:
     """A history and the fields of each request. Lives on one thread.
 
-    `patient`: a failure is told and the conversation goes on; otherwise it is raised.
+    ``patient``: a failure is told and the conversation goes on; otherwise it is raised.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class History:
         return [*self.results, _result(self.calls[len(self.results)], text)]
 
     def asked(self, added: Sequence[Message]) -> list[Message]:
-        """What is sent when `added` is said now."""
+        """What is sent when ``added`` is said now."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *self.messages, *added]
 
@@ -74,7 +74,7 @@ class History:
 
     @classmethod
     def load(cls, name: str) -> History:
-        """Read what `save` wrote. Raises CommandFailed."""
+        """Read what ``save`` wrote. Raises CommandFailed."""
         try:
             kept = json.loads(_path(name).read_text(encoding="utf-8"))
         except OSError as error:

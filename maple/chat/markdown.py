@@ -17,7 +17,7 @@ _REDRAWS = 8
 
 
 class GrowingMarkdown:
-    """An answer's text, which must be free of control characters. `close` ends it and leaves the cursor below it.
+    """An answer's text, which must be free of control characters. ``close`` ends it and leaves the cursor below it.
 
     A block is finished when another one follows it. Of the last one as many lines are drawn as the terminal has: what
     has left the screen cannot be drawn again.

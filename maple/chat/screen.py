@@ -20,7 +20,7 @@ _JOINER = "\u200d"
 
 
 def harmless(text: str) -> str:
-    r"""Spell control and invisible format characters (escape, bidirectional overrides, …) as `\\xNN`.
+    r"""Spell control and invisible format characters (escape, bidirectional overrides, …) as ``\\xNN``.
 
     Newlines, tabs and the joiner of emoji stay.
     """
@@ -35,7 +35,7 @@ def harmless(text: str) -> str:
 class Screen:
     """Writes an answer as it comes. Off a terminal it writes the bare answer: no colour, no figures, no escapes.
 
-    `alone`: there is no conversation whose commands show more.
+    ``alone``: there is no conversation whose commands show more.
     """
 
     def __init__(self, out: TextIO | None = None, *, alone: bool = False) -> None:
@@ -59,7 +59,7 @@ class Screen:
                 self._markdown = None
 
     def show(self, delta: Delta, answer: Answer) -> None:
-        """Show what `delta` added to `answer`: reasoning as one growing count, the answer as text."""
+        """Show what ``delta`` added to ``answer``: reasoning as one growing count, the answer as text."""
         if not self._live:
             self._write(delta.content)
             return

@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 def read_fields(folder: pathlib.Path) -> dict[str, Any]:
     """The fields of a Maple folder's config.json, the required ones among them.
 
-    Raises `LoadError` if there is none, or if it is not a Maple's.
+    Raises ``LoadError`` if there is none, or if it is not a Maple's.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -60,12 +60,12 @@ def read_fields(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def read_config(folder: pathlib.Path) -> PlainConfig:
-    """The checked config of a Maple folder; raises `LoadError` naming the field at fault."""
+    """The checked config of a Maple folder; raises ``LoadError`` naming the field at fault."""
     return check_config(folder, read_fields(folder))
 
 
 def check_config(folder: pathlib.Path, fields: Mapping[str, Any]) -> PlainConfig:
-    """The config of a folder's fields; raises `LoadError` naming the one at fault."""
+    """The config of a folder's fields; raises ``LoadError`` naming the one at fault."""
     try:
         return PlainConfig.of(fields)
     except ValueError as error:
@@ -86,7 +86,7 @@ def _require_maple(content: Mapping[str, Any], name: str) -> None:
 def eos_token_ids(folder: pathlib.Path, config: MapleFields) -> tuple[int, ...]:
     """Every id that ends an answer, ascending: those both config files name, and the padding token.
 
-    Maple pads with `<|endoftext|>`, which ends a text as well and means nothing inside one.
+    Maple pads with ``<|endoftext|>``, which ends a text as well and means nothing inside one.
     """
     ids = {config.pad_token_id}
     for value in (config.eos_token_id, _generation_config(folder).get("eos_token_id")):

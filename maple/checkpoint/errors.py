@@ -8,7 +8,7 @@ _LONGEST = 400
 
 
 class MapleModelError(Exception):
-    """Base of all errors that leave this package on purpose; `str(e)` is one line fit for a user."""
+    """Base of all errors that leave this package on purpose; ``str(e)`` is one line fit for a user."""
 
 
 class LoadError(MapleModelError):
@@ -25,7 +25,7 @@ class LoadError(MapleModelError):
 
 
 class LoadCancelled(MapleModelError):
-    """The caller's `cancelled` said yes, so the load stopped between two tensors."""
+    """The caller's ``cancelled`` said yes, so the load stopped between two tensors."""
 
     def __init__(self) -> None:
         super().__init__("the load was cancelled")

@@ -70,7 +70,7 @@ class MapleFields(Protocol):
 
 @attrs.define(kw_only=True)
 class PlainConfig:
-    """The config as it is, for who needs no Transformers model; made by `of` alone."""
+    """The config as it is, for who needs no Transformers model; made by ``of`` alone."""
 
     vocab_size: int
     hidden_size: int
@@ -114,9 +114,9 @@ class PlainConfig:
 
 
 def settle(config: MapleFields, rope_parameters: object, rope_scaling: object) -> None:
-    """Take the RoPE values from either spelling, fill in `layer_types`, and check every value.
+    """Take the RoPE values from either spelling, fill in ``layer_types``, and check every value.
 
-    Raises `ValueError` with one line that names the field for any value that is not a Maple's.
+    Raises ``ValueError`` with one line that names the field for any value that is not a Maple's.
     """
     _read_rope(config, rope_parameters, rope_scaling)
     _check_values(config)

@@ -24,7 +24,7 @@ PACK_MANIFEST = "maple-pack.json"
 class Checkpoint:
     """What the headers of a Maple folder say; no weight has been read yet.
 
-    fields: those of config.json that say what the model is; `config` is their checked form.
+    fields: those of config.json that say what the model is; ``config`` is their checked form.
     """
 
     folder: pathlib.Path
@@ -35,7 +35,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> Checkpoint:
-        """Check config, files, names, shapes and dtypes; raises `LoadError` naming the first at fault."""
+        """Check config, files, names, shapes and dtypes; raises ``LoadError`` naming the first at fault."""
         if (folder / PACK_MANIFEST).is_file():
             raise LoadError(f"{folder.name} is packed for the native kernels, which torch does not read")
         fields = read_fields(folder)

@@ -53,7 +53,7 @@ def fetch(
 ) -> pathlib.Path:
     """The folder of a hub id, downloaded as far as it is not in the hub's cache.
 
-    Raises `LoadError` with one line, and `LoadCancelled` from within a download.
+    Raises ``LoadError`` with one line, and ``LoadCancelled`` from within a download.
     """
     try:
         _announce(source, revision, cancelled)

@@ -17,10 +17,10 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 def locate(
     source: str, revision: str, cancelled: Callable[[], bool], report: LoadReport = unheard
 ) -> pathlib.Path:
-    """The folder of `source`, fetched from the hub if it is an id that is not a folder here.
+    """The folder of ``source``, fetched from the hub if it is an id that is not a folder here.
 
-    The HF_ variables are honoured: offline mode, endpoint, token, cache folder. Raises `LoadError` with one
-    line, and `LoadCancelled` from within a download.
+    The HF_ variables are honoured: offline mode, endpoint, token, cache folder. Raises ``LoadError`` with one
+    line, and ``LoadCancelled`` from within a download.
     """
     try:
         path = pathlib.Path(source).expanduser()
@@ -38,7 +38,7 @@ def locate(
 
 
 def locate_here(source: str, revision: str) -> pathlib.Path | None:
-    """As `locate`, but nobody is asked and nothing raised: None for what would have to be fetched.
+    """As ``locate``, but nobody is asked and nothing raised: None for what would have to be fetched.
 
     What is neither a hub id nor there is the path that was meant.
     """

@@ -72,7 +72,7 @@ def sync(path: pathlib.Path) -> None:
 class PackCache:
     """The packs below one folder, each an entry: a folder with a manifest, named by its key.
 
-    manifest: the file that an entry cannot be without; version: its `format`. What goes wrong here is logged
+    manifest: the file that an entry cannot be without; version: its ``format``. What goes wrong here is logged
     and stops no load.
     """
 
@@ -81,7 +81,7 @@ class PackCache:
     version: int
 
     def find(self, key: str, read: Callable[[pathlib.Path], T]) -> T | None:
-        """What `read` makes of the entry; None where there is none, or where it raises `LoadError`."""
+        """What ``read`` makes of the entry; None where there is none, or where it raises ``LoadError``."""
         entry = self.root / key
         if not entry.is_dir():
             return None
@@ -92,7 +92,7 @@ class PackCache:
             return None
 
     def store(self, key: str, source: pathlib.Path, size: int, write: Callable[[pathlib.Path], None]) -> bool:
-        """Let `write` fill an entry of `size` bytes for the checkpoint in `source`; says whether one is there now.
+        """Let ``write`` fill an entry of ``size`` bytes for the checkpoint in ``source``; whether one is there now.
 
         Its OSError is logged, anything else it raises goes on; either way nothing is left behind.
         """

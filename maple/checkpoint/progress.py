@@ -51,7 +51,7 @@ def unheard(_phase: Phase, _done: int, _total: int) -> None:
 def told(
     progress: Callable[[LoadProgress], None], phase: Phase, report: LoadReport
 ) -> Callable[[LoadProgress], None]:
-    """A `progress` whose bytes `report` hears of as well."""
+    """A ``progress`` whose bytes ``report`` hears of as well."""
 
     def tell(now: LoadProgress) -> None:
         progress(now)
@@ -82,7 +82,7 @@ class LoadTracker:
         return time.monotonic() - self._started
 
     def advance(self, part: TensorInfo) -> None:
-        """Count `part`, once however often it comes; raises `LoadCancelled`."""
+        """Count ``part``, once however often it comes; raises ``LoadCancelled``."""
         if self._cancelled():
             raise LoadCancelled
         if part.name not in self._pending:
@@ -131,7 +131,7 @@ class ProgressLog:
         self._last = 0.0
 
     def __call__(self, progress: LoadProgress) -> None:
-        """Log `model.loading`, or `model.read` when all tensors are in."""
+        """Log ``model.loading``, or ``model.read`` when all tensors are in."""
         finished = progress.tensors_done == progress.tensors_total
         if not finished and progress.seconds - self._last < _LOG_EVERY:
             return
@@ -140,6 +140,6 @@ class ProgressLog:
 
 
 def progress_reporter(stream: Any = None, words: str = "Loading Maple") -> Callable[[LoadProgress], None]:
-    """A bar headed `words` if `stream` (standard error) is a terminal, log events otherwise."""
+    """A bar headed ``words`` if ``stream`` (standard error) is a terminal, log events otherwise."""
     stream = stream or sys.stderr
     return ProgressBar(stream, words) if stream.isatty() else ProgressLog()

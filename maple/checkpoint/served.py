@@ -28,7 +28,7 @@ def loaded_engine(
 ) -> LoadedEngine:
     """The runner with the folder's tokenizer and defaults; the words and seconds are for /health and metrics.
 
-    Ids without a token are never sampled. Raises `LoadError`.
+    Ids without a token are never sampled. Raises ``LoadError``.
     """
     token_bytes = TokenBytes(read_tokenizer(folder))
     ids = token_bytes.ids()

@@ -50,7 +50,7 @@ _NUMBERS: Mapping[str, npt.DTypeLike] = {
 class TensorInfo:
     """What a header declares of one tensor; dtype in safetensors' spelling, such as BF16 or U32.
 
-    `begin` is where in the file its data lies.
+    ``begin`` is where in the file its data lies.
     """
 
     name: str
@@ -81,10 +81,10 @@ class Shard:
 
 
 def find_shards(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """The weight files of `folder`: those its index names, else the single file.
+    """The weight files of ``folder``: those its index names, else the single file.
 
     The approximate head that some exports carry beside the model (flashhead) is passed over. Raises
-    `LoadError` for an index that is broken or names a file that is not there, and for a folder without
+    ``LoadError`` for an index that is broken or names a file that is not there, and for a folder without
     weights.
     """
     index = folder / INDEX
@@ -112,7 +112,7 @@ def _indexed(index: pathlib.Path) -> list[str]:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """A JSON object from a file of the checkpoint; raises `LoadError` naming the file."""
+    """A JSON object from a file of the checkpoint; raises ``LoadError`` naming the file."""
     try:
         if path.stat().st_size > _JSON_LIMIT:
             raise LoadError(f"{path.name} is too large")
@@ -127,7 +127,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_shard(path: pathlib.Path) -> Shard:
-    """Read and check the header of a safetensors file; raises `LoadError` naming the file.
+    """Read and check the header of a safetensors file; raises ``LoadError`` naming the file.
 
     The library checks it (sizes against shapes, that tensors neither overlap nor end past the file). It does
     not tell where they lie, so the header that was found good is read for that.
@@ -180,7 +180,7 @@ class MappedShards:
     def view(self, info: TensorInfo) -> Array:
         """The tensor as numpy numbers in its shape, bf16 as its bits in uint16; nothing is read yet.
 
-        It may be unaligned. Raises `LoadError` naming it.
+        It may be unaligned. Raises ``LoadError`` naming it.
         """
         area, dtype = self._area(info.shard), np.dtype(_NUMBERS[info.dtype])
         if info.begin + info.nbytes > len(area):

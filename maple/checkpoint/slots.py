@@ -16,7 +16,7 @@ __all__ = ["Slot", "model_slots"]
 class Slot:
     """One tensor of the model: its name there, its dense shape, and in which compact form it may stay.
 
-    `fused` names the exports' stack of several projections and the rows of this one in it.
+    ``fused`` names the exports' stack of several projections and the rows of this one in it.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Slot:
 
 
 def model_slots(config: MapleFields) -> Iterator[Slot]:
-    """Every tensor of a Maple of this shape, by its name in `MapleForCausalLM`, without `.weight`."""
+    """Every tensor of a Maple of this shape, by its name in ``MapleForCausalLM``, without ``.weight``."""
     hidden = config.hidden_size
     yield Slot(name="model.word_embeddings", shape=(config.vocab_size, hidden), kind="table")
     for i in range(config.num_hidden_layers):

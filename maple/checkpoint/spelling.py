@@ -34,7 +34,7 @@ _IGNORED = re.compile(rf"\.mlp\.gate\.expert_bias$|{FLASHHEAD}")
 
 @attrs.frozen(kw_only=True)
 class Dense:
-    """A float tensor; `rows` cuts a projection out of a fused one, in its second to last dimension."""
+    """A float tensor; ``rows`` cuts a projection out of a fused one, in its second to last dimension."""
 
     weight: TensorInfo
     rows: tuple[int, int] | None = None
@@ -96,7 +96,7 @@ class Plan:
 def resolve(config: MapleFields, tensors: Mapping[str, TensorInfo]) -> Plan:
     """Find every slot of the model among a checkpoint's tensors.
 
-    Raises `LoadError` naming the first tensor that is missing, misshapen, of a dtype that does not fit, or
+    Raises ``LoadError`` naming the first tensor that is missing, misshapen, of a dtype that does not fit, or
     surplus.
     """
     finder = _Finder(tensors)

@@ -25,7 +25,7 @@ _BITS: Mapping[str, tuple[npt.DTypeLike, int]] = {
 
 
 def require_finite(info: TensorInfo, numbers: Array) -> None:
-    """Raise `LoadError` naming the tensor if one of its numbers is NaN or infinite."""
+    """Raise ``LoadError`` naming the tensor if one of its numbers is NaN or infinite."""
     dtype, exponent = _BITS[info.dtype]
     flat = numbers.view(dtype).reshape(-1)
     for begin in range(0, flat.size, _BLOCK):  # a mask of a whole table would take half its size again

@@ -1,4 +1,4 @@
-"""`maple cluster status`: the replicas behind a deployment, where they are, their state and load."""
+"""``maple cluster status``: the replicas behind a deployment, where they are, their state and load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`maple completion SHELL`: a script that completes commands, flags and the choices of flags."""
+"""``maple completion SHELL``: a script that completes commands, flags and the choices of flags."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def script(shell: str, parsers: Parsers, commands: Mapping[str, Command]) -> str
 
 
 def _flags(parser: CommandParser) -> Mapping[str, argparse.Action]:
-    """The long flags of a command, but for `--help`."""
+    """The long flags of a command, but for ``--help``."""
     long = {name: each for each in parser.flags for name in each.option_strings if name.startswith("--")}
     return {name: action for name, action in long.items() if name != "--help"}
 

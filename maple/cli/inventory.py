@@ -1,4 +1,4 @@
-"""`maple config`, `parsers`, `protocols` and `version`: what is set and what is installed, a line each."""
+"""``maple config``, ``parsers``, ``protocols`` and ``version``: what is set and what is installed, a line each."""
 
 from __future__ import annotations
 

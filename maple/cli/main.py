@@ -1,4 +1,4 @@
-"""The command line: `maple [serve] [flags]`, and small commands that look around.
+"""The command line: ``maple [serve] [flags]``, and small commands that look around.
 
 Exit codes: 0 done (a drained server too), 1 the server could not start or failed, 2 a wrong command line,
 variable or flag, 130 interrupted with Ctrl-C.

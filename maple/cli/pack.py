@@ -1,4 +1,4 @@
-"""`maple pack SRC DST`: bring a checkpoint into the layout that loads at once."""
+"""``maple pack SRC DST``: bring a checkpoint into the layout that loads at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`maple serve`: start the server, and say in one line what kept it from starting."""
+"""``maple serve``: start the server, and say in one line what kept it from starting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`maple top`: what a running server works on, live on a terminal, line by line elsewhere."""
+"""``maple top``: what a running server works on, live on a terminal, line by line elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `Engine` whose model runs elsewhere: one front's admission, and its links to the replicas of a fleet.
+"""The ``Engine`` whose model runs elsewhere: one front's admission, and its links to the replicas of a fleet.
 
 Order, depth, timeout and positions are this front's admission; a replica's own queue holds no more than its slots.
 Everything is on the event loop's thread.

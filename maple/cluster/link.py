@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 class Flight:
     """A job that has its slot at this front: on which link, under which number, and whether any of it came back.
 
-    ``tries`` counts the replicas that it was given to; ``hashes`` are its prompt's, as `routing.chain` makes them.
+    ``tries`` counts the replicas that it was given to; ``hashes`` are its prompt's, as ``routing.chain`` makes them.
     """
 
     ticket: JobTicket

@@ -38,7 +38,7 @@ class Greeting:
 class Beat:
     """A replica's state: its counts, and the prefixes that it has come to hold since the front's last beat.
 
-    ``held`` are hashes as `routing.chain` makes them; ``mark`` is where the next beat goes on.
+    ``held`` are hashes as ``routing.chain`` makes them; ``mark`` is where the next beat goes on.
     """
 
     stats: EngineStats
@@ -69,7 +69,7 @@ class Fleet(Protocol):
         ...
 
     async def call(self, replica: str, method: str, *arguments: Any) -> Any:
-        """Call a method of `ReplicaHost`. Raises what it raises if that is an EngineError, else ReplicaGone."""
+        """Call a method of ``ReplicaHost``. Raises what it raises if that is an EngineError, else ReplicaGone."""
         ...
 
     async def close(self) -> None:

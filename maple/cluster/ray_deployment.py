@@ -15,7 +15,7 @@ from maple.engine.stats import ReplicaLoad
 
 
 class Replica:
-    """A replica: `ReplicaHost` behind Ray's names. ``build`` makes its engine.
+    """A replica: ``ReplicaHost`` behind Ray's names. ``build`` makes its engine.
 
     Every method is a coroutine: Serve would run a plain one on a thread of its own, and the host has no lock.
     """
@@ -27,7 +27,7 @@ class Replica:
         await self._host.open()
 
     async def attach(self, name: str, front: str) -> AsyncIterator[Batch]:
-        """See `ReplicaHost.attach`."""
+        """See ``ReplicaHost.attach``."""
         self._require(name)
         async for batch in self._host.attach(front):
             yield batch
@@ -38,7 +38,7 @@ class Replica:
         return await self._host.answer(method, *arguments)
 
     async def status(self) -> ReplicaLoad:
-        """What `maple cluster status` shows of it."""
+        """What ``maple cluster status`` shows of it."""
         return self._host.status(self._name)
 
     async def check_health(self) -> None:

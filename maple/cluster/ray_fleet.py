@@ -1,4 +1,4 @@
-"""`Fleet` on Ray Serve: it finds or makes the deployment, and reaches each replica by name."""
+"""``Fleet`` on Ray Serve: it finds or makes the deployment, and reaches each replica by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
 DEPLOYMENT = "replica"
-"""The name of the deployment within its application, which `MAPLE_DEPLOYMENT` names."""
+"""The name of the deployment within its application, which ``MAPLE_DEPLOYMENT`` names."""
 
 _OBJECT_STORE = 128 << 20  # bytes: everything that crosses is small, and Ray would take a third of the memory
 

@@ -118,7 +118,7 @@ class ReplicaHost:
             here.close()
 
     def submit(self, front: str, number: int, job: Job) -> None:
-        """Run a job; what becomes of it is sent by `attach`. Raises what the engine's submit raises."""
+        """Run a job; what becomes of it is sent by ``attach``. Raises what the engine's submit raises."""
         here = self._fronts[front]
         here.jobs[number] = ticket = self._engine.submit(job)
         task = asyncio.get_running_loop().create_task(self._pump(here, number, job, ticket))

@@ -13,7 +13,7 @@ JOBS_A_REPLICA = 2.0
 
 
 def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-    """As many as bring the mean of the jobs that each has now to `JOBS_A_REPLICA`, within the deployment's bounds."""
+    """As many as bring the mean of the jobs that each has now to ``JOBS_A_REPLICA``, within the deployment's bounds."""
     jobs = sum(context.aggregated_metrics.get("jobs", {}).values())
     wanted = math.ceil(jobs / JOBS_A_REPLICA)
     least, most = context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas

@@ -1,4 +1,4 @@
-"""`maple doctor`: look around and say what was found."""
+"""``maple doctor``: look around and say what was found."""
 
 from __future__ import annotations
 

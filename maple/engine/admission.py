@@ -41,8 +41,8 @@ class Admission:
     """Gives jobs their slots: keys take turns, and each key's jobs go in the order in which they came.
 
     ``start`` is called with each ticket that gets a slot, ``abort`` when a ticket that holds one is cancelled;
-    the engine answers each start with one `release` (a further one is harmless), at which the slot goes to the
-    next waiter. Until it has called `opened`, it may `park` a ticket that waits for memory, which then waits like
+    the engine answers each start with one ``release`` (a further one is harmless), at which the slot goes to the
+    next waiter. Until it has called ``opened``, it may ``park`` a ticket that waits for memory, which then waits like
     one without a slot. ``cancelled`` counts each cancelled job once; the engine adds those that never came to be
     submitted.
     """

@@ -1,6 +1,6 @@
 """What an answer is held to: a grammar that begins where the answer does, and the ids that it allows next.
 
-Everything here is the engine thread's; `Grammar.start` is all that another thread has prepared.
+Everything here is the engine thread's; ``Grammar.start`` is all that another thread has prepared.
 """
 
 from __future__ import annotations

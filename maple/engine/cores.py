@@ -36,7 +36,7 @@ def physical_cores() -> int:
 def cpu_quota(system: pathlib.Path = _SYSTEM) -> float | None:
     """Processors' worth of time that this process's control groups allow, the least of them; None without a limit.
 
-    A container with 2 of 64 processors sees all 64: version 2 says so in `cpu.max`, version 1 in two files.
+    A container with 2 of 64 processors sees all 64: version 2 says so in ``cpu.max``, version 1 in two files.
     """
     limits = []
     for folder in _groups(system):

@@ -1,7 +1,7 @@
 """Ids to text, one id at a time, with nothing lost and no half character sent.
 
 A byte-level tokenizer's ids stand for bytes, so the text is those bytes decoded incrementally. The library's
-own `DecodeStream` is not used: it holds invalid bytes for as long as they go on and has no way to give up its
+own ``DecodeStream`` is not used: it holds invalid bytes for as long as they go on and has no way to give up its
 tail, so the end of a text that stops inside a character would be lost.
 """
 

@@ -24,7 +24,7 @@ _PATIENCE = 16
 class Openings(Generic[Key]):
     """Opens sequences as memory allows: first in, first out within a key; another key's may pass for a while.
 
-    What waits is looked up again only when something was `freed`, for a lookup costs with the prompt's length.
+    What waits is looked up again only when something was ``freed``, for a lookup costs with the prompt's length.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class OutputCounts:
 class Sampler:
     """One job's sampler, with a generator of its own.
 
-    `prompt_ids` count for the repetition penalty, `eos` are the ids that end a text by themselves. A seed is any
+    ``prompt_ids`` count for the repetition penalty, ``eos`` are the ids that end a text by themselves. A seed is any
     integer of 64 bits, negative ones included.
     """
 
@@ -208,7 +208,7 @@ def _both(own: Mask | None, held_to: Mask | None) -> Mask | None:
 
 
 def choose_ids(rows: Sequence[SampleRow]) -> list[int]:
-    """`SampleRows` in numpy: what serves where the kernels do not."""
+    """``SampleRows`` in numpy: what serves where the kernels do not."""
     chosen = []
     for row in rows:
         found = _weighed(row)

@@ -45,7 +45,7 @@ class EngineCalls(Protocol):
 class SavedSessions:
     """An engine's sessions, live and saved; its methods belong to the event loop.
 
-    ``files`` None: nothing is ever saved. Before `serve` nothing is live. No lock, disk or thread is waited for
+    ``files`` None: nothing is ever saved. Before ``serve`` nothing is live. No lock, disk or thread is waited for
     without a bound: SessionBusy.
     """
 

@@ -40,7 +40,7 @@ class Scheduler(Generic[Key]):
 
     A step opens sequences as far as memory goes, and runs the next id of every sequence that decodes, and prompts
     by ``limits`` (the runner's own unless given). Where memory runs out, the youngest is put back and computed again
-    later. An exception ends the sequences that were in the step and no others. `cancelled` of a sequence is asked
+    later. An exception ends the sequences that were in the step and no others. ``cancelled`` of a sequence is asked
     between steps, and by the runner within them.
     """
 

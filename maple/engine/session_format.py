@@ -74,7 +74,7 @@ def deserialized(data: bytes, manifest: SessionManifest, owner: str) -> KvSnapsh
 
 
 def _tensors(data: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Views of what `serialized` wrote. Raises what its kind says where it did not."""
+    """Views of what ``serialized`` wrote. Raises what its kind says where it did not."""
     size = int.from_bytes(data[:8], "little")
     found = {}
     for name, entry in json.loads(data[8 : 8 + size]).items():

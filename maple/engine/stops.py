@@ -48,8 +48,8 @@ class _Needle:
 class StopMatcher:
     """Cuts a text at the leftmost occurrence of any stop string, however the text arrives.
 
-    `feed` returns what is certain: never any part of the occurrence at which the cut falls. A match that is
-    complete is not final while another stop string that began before it may still complete; `matched` is True
+    ``feed`` returns what is certain: never any part of the occurrence at which the cut falls. A match that is
+    complete is not final while another stop string that began before it may still complete; ``matched`` is True
     once it is. Each character is looked at once, and most of them not even by Python. ``behind`` is a text up to
     whose first end nothing is cut.
     """
@@ -101,7 +101,7 @@ class StopMatcher:
         return text
 
     def close(self) -> str:
-        """The text is over: return what was held and is no part of a match. `matched` is final after this."""
+        """The text is over: return what was held and is no part of a match. ``matched`` is final after this."""
         if self._cut is not None:
             self.matched = True
         return self._release(self._cut if self._cut is not None else self._sent + len(self._held))

@@ -20,7 +20,7 @@ class ThinkingLimits:
 
     It is over with the first ``closer`` in the text. ``closing`` are the ids that close it behind a newline,
     ``closing_line`` those that end the line first. ``budget`` tokens, None without a bound; ``reserve`` tokens of the
-    job's limit are left for the answer. With `loop_guard` a loop ends it too.
+    job's limit are left for the answer. With ``loop_guard`` a loop ends it too.
     """
 
     closer: str

@@ -1,6 +1,6 @@
 """The thread that owns the model, as the event loop's side sees it.
 
-In goes one queue, from the loop to the thread; out comes one `call_soon_threadsafe` a step. Cancelling sends
+In goes one queue, from the loop to the thread; out comes one ``call_soon_threadsafe`` a step. Cancelling sends
 nothing: the thread asks each ticket whether it has ended. This is the only file with threads.
 """
 
@@ -136,7 +136,7 @@ class EngineThread:
         return self._loop is not None
 
     def join(self) -> None:
-        """Wait until the thread has ended; not for long, once `Ended` was told."""
+        """Wait until the thread has ended; not for long, once ``Ended`` was told."""
         self._thread.join()
 
     def _main(self) -> None:

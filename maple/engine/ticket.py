@@ -15,11 +15,11 @@ __all__ = ["JobTicket"]
 
 
 class JobTicket:
-    """The `Ticket` of both engines. Everything here belongs to the event loop's thread.
+    """The ``Ticket`` of both engines. Everything here belongs to the event loop's thread.
 
-    The engine's side is `admit`, `deliver` and `fail`; what it sends after the end is dropped, so a late
-    step of a cancelled job needs no special care. Times are `time.monotonic` seconds; `admitted_at` is 0
-    until then. `place` tells a ticket's position in the queue, 0 once it runs.
+    The engine's side is ``admit``, ``deliver`` and ``fail``; what it sends after the end is dropped, so a late
+    step of a cancelled job needs no special care. Times are ``time.monotonic`` seconds; ``admitted_at`` is 0
+    until then. ``place`` tells a ticket's position in the queue, 0 once it runs.
     """
 
     __slots__ = (

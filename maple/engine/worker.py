@@ -29,7 +29,7 @@ _CLOSED = "the engine is closed"
 
 
 class ThreadedEngine:
-    """The `Engine` that runs a model. Its methods belong to the event loop that `start` was called on.
+    """The ``Engine`` that runs a model. Its methods belong to the event loop that ``start`` was called on.
 
     ``prefill`` overrides what the loaded runner asks for; sessions are saved to ``session_files``, if any;
     ``gauge`` is what the loader reports to.

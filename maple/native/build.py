@@ -1,8 +1,8 @@
 """Compile the kernels: one shared library with a C interface, loaded through ctypes by every Python alike.
 
 Each instruction set is a translation unit with flags of its own; which one runs is decided by the processor
-at run time. `python -m maple.native.build` builds in place; setup.py loads this file alone and calls
-`build`, so it imports the standard library only.
+at run time. ``python -m maple.native.build`` builds in place; setup.py loads this file alone and calls
+``build``, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def sources() -> list[pathlib.Path]:
 
 
 def compiler() -> str:
-    """The C++ compiler: `CXX`, else c++, g++ or clang++ on the path."""
+    """The C++ compiler: ``CXX``, else c++, g++ or clang++ on the path."""
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         if found := shutil.which(name):
             return found
@@ -116,9 +116,9 @@ def build(
     extra: Sequence[str] = (),
     jobs: int | None = None,
 ) -> pathlib.Path:
-    """Compile and link the library to `output`, replacing it in one step.
+    """Compile and link the library to ``output``, replacing it in one step.
 
-    `extra` flags go to every compile and to the link (sanitizers). Raises `CompilerMissing`, or RuntimeError
+    ``extra`` flags go to every compile and to the link (sanitizers). Raises ``CompilerMissing``, or RuntimeError
     with the compiler's last words.
     """
     cxx = cxx or compiler()

@@ -21,7 +21,7 @@ from maple.native.packing import (
 __all__ = ["FORMAT", "fingerprint"]
 
 FORMAT = 3
-"""Version of a pack's files, names and numbers; `fingerprint` covers the layout of its matrices.
+"""Version of a pack's files, names and numbers; ``fingerprint`` covers the layout of its matrices.
 
 1 took scales that were stored in float16 for bf16, so its packs may hold wrong weights; since 3 a 4-bit head
 lies in blocks of rows and is not rounded.

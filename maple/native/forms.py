@@ -25,9 +25,9 @@ class Forms:
 
     @classmethod
     def of(cls, plan: Plan, head_dtype: str) -> Forms:
-        """As a checkpoint stores them; `head_dtype` int8 narrows a head that is stored in bf16.
+        """As a checkpoint stores them; ``head_dtype`` int8 narrows a head that is stored in bf16.
 
-        Raises `LoadError` for a form that the kernels do not read.
+        Raises ``LoadError`` for a form that the kernels do not read.
         """
         stored = {slot.name: _stored(plan, slot) for slot in plan.sources if _is_plain(slot)}
         head = stored["lm_head"]
@@ -39,7 +39,7 @@ class Forms:
 
     @classmethod
     def from_names(cls, names: object) -> Forms:
-        """From a manifest's `forms`; raises `LoadError`."""
+        """From a manifest's ``forms``; raises ``LoadError``."""
         fields = [field.name for field in attrs.fields(cls)]
         if not isinstance(names, dict) or sorted(names) != sorted(fields):
             raise LoadError("the pack's manifest does not say how its tensors are held")

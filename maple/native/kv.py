@@ -1,7 +1,7 @@
 """The native kernels' store: block tables of running sequences over a tree of blocks that all of them share.
 
-A block's way: `open` finds what there is of a prompt and adopts it, `reserve` takes blocks for a step, `advance`
-puts those that are whole into the tree, `close` leaves them there or drops them.
+A block's way: ``open`` finds what there is of a prompt and adopts it, ``reserve`` takes blocks for a step, ``advance``
+puts those that are whole into the tree, ``close`` leaves them there or drops them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FULL, SLIDING = False, True
 class NativeCache:
     """Opens, grows and closes block tables within a memory's budget; the engine's thread alone uses it.
 
-    A sequence is opened when its prompt has room; what it needs beyond is taken as it grows, and `reserve` says no
+    A sequence is opened when its prompt has room; what it needs beyond is taken as it grows, and ``reserve`` says no
     once there is none. All else is kept for reuse, until sequences or the prefix limit ask for it: the longest
     unused goes first, and of a path its end. ``copy`` copies a block's bytes: sliding or not, from, to.
     """

@@ -32,7 +32,7 @@ _NUMBERS: Mapping[str, npt.DTypeLike] = {
 
 @attrs.frozen(kw_only=True)
 class MatrixForm:
-    """A packed matrix: its kind and size, `count` of them in a row."""
+    """A packed matrix: its kind and size, ``count`` of them in a row."""
 
     kind: Kind
     rows: int
@@ -47,7 +47,7 @@ class MatrixForm:
 
 @attrs.frozen
 class SlotRows:
-    """Where a slot's rows lie in a packed matrix: in its blocks from `first` on, every `step`-th."""
+    """Where a slot's rows lie in a packed matrix: in its blocks from ``first`` on, every ``step``-th."""
 
     slot: str
     first: int = 0
@@ -204,7 +204,7 @@ def _norm(name: str, size: int, slot: str) -> Part:
 
 
 def model_shape(config: PlainConfig) -> ModelShape:
-    """The kernels' geometry; raises `LoadError` for a Maple that they do not compute."""
+    """The kernels' geometry; raises ``LoadError`` for a Maple that they do not compute."""
     if config.swiglu_limit != SWIGLU_LIMIT:
         raise LoadError(f"swiglu_limit {config.swiglu_limit} is not the kernels' {SWIGLU_LIMIT}")
     if config.head_dim % BLOCK_ROWS or config.head_dim > _WIDEST_HEAD:

@@ -195,7 +195,7 @@ def default_library() -> ctypes.CDLL:
 
 
 def paths_of(library: ctypes.CDLL) -> tuple[str, ...]:
-    """The paths that `library` can take on this processor, best first."""
+    """The paths that ``library`` can take on this processor, best first."""
     mask = library.maple_paths()
     best = ("avx512vbmi", "avx512", "avxvnni", "avx2", "neondot", "neon", "scalar")
     return tuple(name for name in best if mask >> PATHS.index(name) & 1)
@@ -216,7 +216,7 @@ def available() -> KernelInfo | Unavailable:
 
 
 def call(function: Function, *arguments: object) -> None:
-    """Call a function that takes an error buffer last and returns 0, or raise `KernelError` with its line."""
+    """Call a function that takes an error buffer last and returns 0, or raise ``KernelError`` with its line."""
     error = ctypes.create_string_buffer(ERROR_BYTES)
     if function(*arguments, error):
         raise KernelError(error.value.decode(errors="replace"))

@@ -28,7 +28,7 @@ SWIGLU_LIMIT = 7.0  # part of the trained forward pass; no published config name
 
 @attrs.frozen(kw_only=True)
 class ModelShape:
-    """The geometry of a Maple. Units: columns, heads, tokens; `full_layers[i]` says whether layer i sees
+    """The geometry of a Maple. Units: columns, heads, tokens; ``full_layers[i]`` says whether layer i sees
     everything.
     """
 
@@ -59,7 +59,7 @@ class LayerWeights:
     """One layer: norms as float32 [hidden] or [head_dim], q, k and v in one matrix, gate and up in
     alternating blocks.
 
-    `gate_up` counts its rows in whole blocks (2 x the width rounded up to 16); `router` is bf16 or f32.
+    ``gate_up`` counts its rows in whole blocks (2 x the width rounded up to 16); ``router`` is bf16 or f32.
     """
 
     attention_norm: Floats
@@ -97,9 +97,9 @@ class ModelWeights:
 class StepSlice:
     """One sequence's part of a step.
 
-    `tokens` stand at positions `start`, `start` + 1, …; entry b of a block table holds positions 64 b … 64 b
-    + 63 in the pool of the full layers (`blocks`) and of the sliding ones (`sliding_blocks`, whose entries
-    before the window may be -1). `logits` asks for those of the last n tokens.
+    ``tokens`` stand at positions ``start``, ``start`` + 1, …; entry b of a block table holds positions 64 b … 64 b
+    + 63 in the pool of the full layers (``blocks``) and of the sliding ones (``sliding_blocks``, whose entries
+    before the window may be -1). ``logits`` asks for those of the last n tokens.
     """
 
     tokens: Ids
@@ -142,11 +142,11 @@ class NativeModel:
         max_tokens: int = 512,
         path: str | None = None,
     ) -> None:
-        """Bind; `kv_dtype` None is f32 with fp32 activations and f16 otherwise, `path` None the processor's
+        """Bind; ``kv_dtype`` None is f32 with fp32 activations and f16 otherwise, ``path`` None the processor's
         best.
 
-        `max_tokens` bounds the tokens of one step, all slices together. Raises KernelError when a buffer does
-        not fit the shape or `path` cannot run here.
+        ``max_tokens`` bounds the tokens of one step, all slices together. Raises KernelError when a buffer does
+        not fit the shape or ``path`` cannot run here.
         """
         self.shape = shape
         self.activations: ActivationMode = activations
@@ -241,15 +241,8 @@ class NativeModel:
             if blocks.size != sliding.size:
                 raise KernelError(f"slice {i}: {blocks.size} blocks, {sliding.size} sliding blocks")
             keep += [tokens, blocks, sliding]
-            given[i] = _library.Slice(
-                tokens.ctypes.data,
-                blocks.ctypes.data,
-                sliding.ctypes.data,
-                tokens.size,
-                part.start,
-                blocks.size,
-                part.logits,
-            )
+            addresses = (each.ctypes.data for each in keep[-3:])
+            given[i] = _library.Slice(*addresses, tokens.size, part.start, blocks.size, part.logits)
         if not self._busy.acquire(blocking=False):
             raise KernelError("a step is running: a model takes one at a time")
         try:
@@ -259,19 +252,19 @@ class NativeModel:
         return logits[:, : self.shape.vocabulary]
 
     def phase_chunks(self, position: int) -> dict[str, int]:
-        """How many chunks each phase of a step of one token at `position` is cut into for the threads."""
+        """How many chunks each phase of a step of one token at ``position`` is cut into for the threads."""
         names = ("qkv", "sliding attention", "full attention", "output", "router", "gate_up", "down", "head")
         config, counts = self.config_struct(), (ctypes.c_int32 * len(names))()
         self._library.maple_phase_chunks(ctypes.byref(config), position, int(self._weights.head.kind), counts)
         return dict(zip(names, counts, strict=True))
 
     def sample(self, rows: ctypes.Array[_library.Sampling], count: int, limit: int) -> None:
-        """Set what is `chosen` of each row, from the first `limit` ids."""
+        """Set what is ``chosen`` of each row, from the first ``limit`` ids."""
         with self._busy:
             _library.call(self._library.maple_sample, self._handle(), rows, count, limit)
 
     def kv_block(self, block: int, *, sliding: bool) -> npt.NDArray[np.uint8]:
-        """The bytes of a KV block, writable and shared with the model; not to be used after `close`."""
+        """The bytes of a KV block, writable and shared with the model; not to be used after ``close``."""
         handle = self._handle()
         size = int(self._library.maple_kv_block_bytes(handle, int(sliding)))
         address = self._library.maple_kv_block(handle, int(sliding), block)

@@ -1,4 +1,4 @@
-"""`maple pack`: a checkpoint of any spelling becomes a folder that is mapped instead of packed."""
+"""``maple pack``: a checkpoint of any spelling becomes a folder that is mapped instead of packed."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def pack(
     progress: Callable[[LoadProgress], None],
     cancelled: Callable[[], bool],
 ) -> PackReport:
-    """Pack `source`, a folder or hub id, into the folder `destination`.
+    """Pack ``source``, a folder or hub id, into the folder ``destination``.
 
     The folder appears whole or not at all: it is written beside its place, synced and renamed, and what a
-    killed run left is removed by the next. A pack of the same files is left as it is; `replace` allows
-    another pack to be there. Memory holds one layer's largest tensor. Raises `LoadError` and OSError.
+    killed run left is removed by the next. A pack of the same files is left as it is; ``replace`` allows
+    another pack to be there. Memory holds one layer's largest tensor. Raises ``LoadError`` and OSError.
     """
     folder = locate(source, revision, cancelled)
     if is_pack(folder):

@@ -42,9 +42,9 @@ def pack_key(checkpoint: Checkpoint, layout: Layout) -> str:
 def write_pack(
     folder: pathlib.Path, layout: Layout, parts: Iterable[tuple[str, Array]], source: Mapping[str, str]
 ) -> None:
-    """Write the file and the manifest of a pack into `folder` and wait until they are on the disk.
+    """Write the file and the manifest of a pack into ``folder`` and wait until they are on the disk.
 
-    `parts` come in the layout's order and are written as they come; `source` says in the manifest what the
+    ``parts`` come in the layout's order and are written as they come; ``source`` says in the manifest what the
     pack was made from. Raises OSError.
     """
     path, digest = folder / SINGLE, hashlib.sha256()
@@ -120,9 +120,9 @@ class Pack:
 
     @classmethod
     def open(cls, folder: pathlib.Path, config: PlainConfig) -> Pack:
-        """Map the pack in `folder` of a model with that config; reads no weights.
+        """Map the pack in ``folder`` of a model with that config; reads no weights.
 
-        Raises `LoadError` for one of another format or layout, and for a file that is not the one written.
+        Raises ``LoadError`` for one of another format or layout, and for a file that is not the one written.
         """
         manifest = read_json(folder / PACK_MANIFEST)
         if manifest.get("format") != FORMAT or manifest.get("layout") != fingerprint():

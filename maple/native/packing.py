@@ -2,7 +2,7 @@
 
 The layout is described in src/kernel_table.h. Source buffers may be unaligned (the published files are);
 packed buffers are 64-byte aligned. Every value is checked on the way: a row that is not what its kind
-promises is a `KernelError` that names the row.
+promises is a ``KernelError`` that names the row.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Kind(enum.IntEnum):
 
 
 def block_count(rows: int) -> int:
-    """Blocks of 16 rows that hold `rows`."""
+    """Blocks of 16 rows that hold ``rows``."""
     return -(-rows // BLOCK_ROWS)
 
 
 def matrix_bytes(kind: Kind, rows: int, cols: int) -> int:
-    """Bytes of one packed matrix of `rows` x `cols`."""
+    """Bytes of one packed matrix of ``rows`` x ``cols``."""
     size = int(_library.default_library().maple_matrix_bytes(int(kind), rows, cols))
     if size < 0:
         raise KernelError(f"no packed form of {kind.name} {rows} x {cols}")
@@ -69,7 +69,7 @@ def _check_packed(instance: PackedMatrix, _: object, data: Bytes) -> None:
 
 @attrs.frozen(kw_only=True, eq=False)
 class PackedMatrix:
-    """`count` packed matrices of one shape in one buffer; keeps the buffer alive."""
+    """``count`` packed matrices of one shape in one buffer; keeps the buffer alive."""
 
     kind: Kind
     rows: int
@@ -79,7 +79,7 @@ class PackedMatrix:
 
     @classmethod
     def empty(cls, kind: Kind, rows: int, cols: int, count: int = 1) -> PackedMatrix:
-        """Room for packed weights, to be filled through `Place`s."""
+        """Room for packed weights, to be filled through ``Place``s."""
         return cls(
             kind=kind,
             rows=rows,
@@ -97,8 +97,8 @@ class PackedMatrix:
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Where in a packed matrix a source's blocks go: from block `first` of matrix `matrix` on, every
-    `step`-th.
+    """Where in a packed matrix a source's blocks go: from block ``first`` of matrix ``matrix`` on, every
+    ``step``-th.
     """
 
     into: PackedMatrix
@@ -107,7 +107,7 @@ class Place:
     matrix: int = 0
 
     def as_struct(self) -> _library.Target:
-        """The C view; valid while `into` lives."""
+        """The C view; valid while ``into`` lives."""
         per_matrix = block_count(self.into.rows)
         offset = self.into.data.size // self.into.count * self.matrix
         return _library.Target(
@@ -143,10 +143,10 @@ def pack_codes2(
     *,
     threads: int = 1,
 ) -> None:
-    """Pack 2-bit words (16 codes each, lowest bits first, w = alpha (code - 1)) of `shape` [count, rows,
+    """Pack 2-bit words (16 codes each, lowest bits first, w = alpha (code - 1)) of ``shape`` [count, rows,
     cols].
 
-    `alpha` holds bf16 bits, one a row.
+    ``alpha`` holds bf16 bits, one a row.
     """
     count, rows, cols = shape
     _expect(
@@ -162,7 +162,7 @@ def pack_codes2(
 def pack_ternary(
     source: npt.NDArray[np.generic], shape: tuple[int, int, int], place: Place, *, threads: int = 1
 ) -> None:
-    """Pack bf16 rows (bits as uint16) of `shape` [count, rows, cols] that hold -a, 0 and a; anything else is
+    """Pack bf16 rows (bits as uint16) of ``shape`` [count, rows, cols] that hold -a, 0 and a; anything else is
     an error.
     """
     count, rows, cols = shape
@@ -183,7 +183,7 @@ def pack_affine4(
     *,
     threads: int = 1,
 ) -> PackedMatrix:
-    """Pack affine 4-bit words (group 64, bf16 scales and biases) of `shape` [rows, cols], codes exactly as
+    """Pack affine 4-bit words (group 64, bf16 scales and biases) of ``shape`` [rows, cols], codes exactly as
     stored.
     """
     rows, cols = shape

@@ -23,7 +23,7 @@ _READERS = 4
 
 
 def read_ahead(arrays: Iterable[npt.NDArray[np.generic]]) -> None:
-    """Ask the system to read what `arrays`, views of mapped files, lie on; does not wait for it.
+    """Ask the system to read what ``arrays``, views of mapped files, lie on; does not wait for it.
 
     Without being asked it reads a mapped file in small steps, each after the other has been waited for.
     """
@@ -53,7 +53,7 @@ def forget(path: pathlib.Path) -> None:
 
 
 def in_huge_pages(array: npt.NDArray[np.generic]) -> None:
-    """Ask for huge pages in the mapping that `array` is a view of, where the system has them for files.
+    """Ask for huge pages in the mapping that ``array`` is a view of, where the system has them for files.
 
     Streaming weights through small pages costs up to a sixth of the speed of decoding.
     """
@@ -70,9 +70,9 @@ def touch(
     cancelled: Callable[[], bool],
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> None:
-    """Touch every page of `arrays`; stops early, without an error, once `cancelled` says yes.
+    """Touch every page of ``arrays``; stops early, without an error, once ``cancelled`` says yes.
 
-    `report` hears, in this thread, of the bytes touched and of all.
+    ``report`` hears, in this thread, of the bytes touched and of all.
     """
     runs = [array.reshape(-1).view(np.uint8) for array in arrays]
     blocks = [run[i : i + _BLOCK] for run in runs for i in range(0, run.size, _BLOCK)]

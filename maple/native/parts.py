@@ -36,11 +36,11 @@ class NotForKernels(LoadError):
 def packed_parts(
     checkpoint: Checkpoint, layout: Layout, tracker: LoadTracker, *, threads: int
 ) -> Iterator[tuple[str, Array]]:
-    """Yield every part of `layout` in its order; the source's pages are given back after each.
+    """Yield every part of ``layout`` in its order; the source's pages are given back after each.
 
     Every row is checked: a ternary one holds -a, 0 and a alone, and nothing is NaN or infinite. Raises
-    `LoadError` naming the tensor, `NotForKernels` for a row or dtype that only torch computes, and
-    `LoadCancelled`.
+    ``LoadError`` naming the tensor, ``NotForKernels`` for a row or dtype that only torch computes, and
+    ``LoadCancelled``.
     """
     packer = _Packer(checkpoint, threads)
     parts = list(layout.parts.values())
@@ -195,7 +195,7 @@ class _Packer:
 
 
 def _bf16_scales(info: TensorInfo, scales: Array) -> Array:
-    """Scales or biases as the kernels hold them; raises `NotForKernels` where bf16 does not hold them exactly."""
+    """Scales or biases as the kernels hold them; raises ``NotForKernels`` where bf16 does not hold them exactly."""
     require_finite(info, scales)
     narrow = as_bf16(info, scales)
     if narrow is None:

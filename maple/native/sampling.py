@@ -17,7 +17,7 @@ Array = npt.NDArray[np.generic]
 
 
 class NativeSampling:
-    """The `SampleRows` of a model's kernels."""
+    """The ``SampleRows`` of a model's kernels."""
 
     def __init__(self, model: NativeModel) -> None:
         self._model = model

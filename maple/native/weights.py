@@ -41,7 +41,7 @@ class NativeSource:
     head_dtype: int8 narrows a bf16 head; anything else keeps it as stored.
     threads: that pack.
     cache_dir: where packs of other spellings are kept for the next start; None keeps none, and no pack below
-    `keep_from` bytes is kept.
+    ``keep_from`` bytes is kept.
     preload: whether a mapped pack's pages are touched before the load ends.
     """
 
@@ -56,9 +56,9 @@ class NativeSource:
 
 @attrs.frozen(kw_only=True, eq=False)
 class NativeWeights:
-    """Weights in the kernels' layout. `folder` holds the tokenizer; `packed`: they were found packed.
+    """Weights in the kernels' layout. ``folder`` holds the tokenizer; ``packed``: they were found packed.
 
-    `rotted` reads a mapped pack: whether its bytes have changed, and it was put away since it can be made anew.
+    ``rotted`` reads a mapped pack: whether its bytes have changed, and it was put away since it can be made anew.
     """
 
     folder: pathlib.Path
@@ -79,8 +79,8 @@ def load_weights(
 ) -> NativeWeights:
     """Load in the calling thread: map a pack, or pack another spelling and keep the pack.
 
-    Raises `LoadError` with one line, `NotForKernels` for a checkpoint that only torch computes, and
-    `LoadCancelled`.
+    Raises ``LoadError`` with one line, ``NotForKernels`` for a checkpoint that only torch computes, and
+    ``LoadCancelled``.
     """
     folder = locate(options.source, options.revision, cancelled, report)
     if is_pack(folder):
@@ -110,7 +110,7 @@ def load_weights(
 def kernel_layout(checkpoint: Checkpoint, head_dtype: str) -> Layout:
     """The layout of its pack, as far as headers and wide scales tell: rows are not read.
 
-    Raises `NotForKernels` for a checkpoint that only torch computes, and `LoadError`.
+    Raises ``NotForKernels`` for a checkpoint that only torch computes, and ``LoadError``.
     """
     try:
         layout = Layout(checkpoint.config, Forms.of(checkpoint.plan, head_dtype))

@@ -64,7 +64,7 @@ class LineWriter(logging.Handler):
             return False
 
     def end_with(self, text: str) -> None:
-        """Write a text as it is behind all that was logged, and wait for it as `flush` does."""
+        """Write a text as it is behind all that was logged, and wait for it as ``flush`` does."""
         with contextlib.suppress(queue.Full):
             self._lines.put(f"{text}\n".encode(errors="backslashreplace"), timeout=_PATIENCE)
         self.flush()

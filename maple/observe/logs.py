@@ -28,10 +28,10 @@ def configure(
     stream: TextIO | None = None,
     unless: Collection[str] = (),
 ) -> None:
-    """Set the process's logging up. `level` and `format` are the settings log_level and log_format.
+    """Set the process's logging up. ``level`` and ``format`` are the settings log_level and log_format.
 
-    `auto` is console on a terminal and json otherwise. Lines go to `stream`, stderr by default; where that is a
-    file or pipe a thread writes them. Events that `unless` names are left out: they are told otherwise.
+    ``auto`` is console on a terminal and json otherwise. Lines go to ``stream``, stderr by default; where that is a
+    file or pipe a thread writes them. Events that ``unless`` names are left out: they are told otherwise.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()

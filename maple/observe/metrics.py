@@ -49,7 +49,7 @@ _ENGINE_GAUGES = {
 
 @attrs.frozen(kw_only=True)
 class TurnTimes:
-    """What one finished turn took. `first_token_seconds` is counted from the request's last header."""
+    """What one finished turn took. ``first_token_seconds`` is counted from the request's last header."""
 
     finish: Finish
     reasoning_tokens: int
@@ -57,7 +57,7 @@ class TurnTimes:
 
 
 class BudgetMetrics:
-    """What is done for requests before a slot. Counters take `inc` on any thread; who owns the figures behind the
+    """What is done for requests before a slot. Counters take ``inc`` on any thread; who owns the figures behind the
     gauges sets their functions.
     """
 
@@ -100,7 +100,7 @@ class Metrics:
         self.budget = BudgetMetrics(self._registry)
 
     def answered(self, route: str, status: int) -> None:
-        """One request has been answered, or left by its client (499). `route` is a pattern, not a path."""
+        """One request has been answered, or left by its client (499). ``route`` is a pattern, not a path."""
         self._requests.labels(route, str(status)).inc()
 
     def turn_ended(self, seconds: float) -> None:
@@ -125,7 +125,7 @@ class Metrics:
 
 
 class _Registry(CollectorRegistry):
-    """A registry without the `_created` series, which double the exposition and tell nothing."""
+    """A registry without the ``_created`` series, which double the exposition and tell nothing."""
 
     def collect(self) -> Iterator[Metric]:
         for family in super().collect():

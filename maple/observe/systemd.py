@@ -11,13 +11,13 @@ import attrs
 
 @attrs.frozen
 class Notifier:
-    """Sends states to a service manager; `address` is empty where there is none. Never blocks."""
+    """Sends states to a service manager; ``address`` is empty where there is none. Never blocks."""
 
     address: str = ""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Notifier:
-        """As `NOTIFY_SOCKET` says: a path, or an abstract name that begins with `@`."""
+        """As ``NOTIFY_SOCKET`` says: a path, or an abstract name that begins with ``@``."""
         address = environ.get("NOTIFY_SOCKET", "")
         return cls(f"\0{address[1:]}" if address.startswith("@") else address)
 

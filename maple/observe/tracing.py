@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, where the `otel` extra is installed and an `OTEL_` variable asks for them.
+"""Traces by OpenTelemetry, where the ``otel`` extra is installed and an ``OTEL_`` variable asks for them.
 
 One span a request, a child of the caller's (W3C traceparent); a generation has events for its three phases.
 Without the extra nothing of it is imported, and handlers find no tracing at all.
@@ -70,7 +70,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, *, method: str, route: str, headers: Mapping[str, str], request_id: str) -> RequestSpan:
-        """A request's span. `route` is a pattern, not a path; of the headers the trace context is read."""
+        """A request's span. ``route`` is a pattern, not a path; of the headers the trace context is read."""
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
@@ -89,7 +89,7 @@ class Tracing:
 
 
 class RequestSpan:
-    """The span of one request: `submitted` and `generated` if it generates, then `end`."""
+    """The span of one request: ``submitted`` and ``generated`` if it generates, then ``end``."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
@@ -120,7 +120,7 @@ class RequestSpan:
         )
 
     def failed(self, kind: str) -> None:
-        """It broke after its status line: `kind` names the error's class."""
+        """It broke after its status line: ``kind`` names the error's class."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
         self._span.set_attribute("error.type", kind)

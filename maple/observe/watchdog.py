@@ -30,7 +30,7 @@ _OWN = str(pathlib.Path(__file__).parents[1])
 
 
 class Watchdog:
-    """`observe` is told on the loop how late each beat was, in seconds. One per server."""
+    """``observe`` is told on the loop how late each beat was, in seconds. One per server."""
 
     def __init__(self, steps: StepClock, notifier: Notifier, observe: Callable[[float], None]) -> None:
         self._steps = steps
@@ -85,7 +85,7 @@ class Watchdog:
 
 
 def own_stack(thread: int) -> list[str]:
-    """Where a thread is, innermost last: our own frames, as `http/base.py:90 respond`; never values."""
+    """Where a thread is, innermost last: our own frames, as ``http/base.py:90 respond``; never values."""
     frame = sys._current_frames().get(thread)
     frames = traceback.extract_stack(frame) if frame is not None else []
     return [

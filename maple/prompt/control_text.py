@@ -1,6 +1,6 @@
 """Keep client text apart from a template's own control strings, whatever the template does with either.
 
-A control string is an added token of the tokenizer, such as `<|im_end|>`: one id with a meaning. Before a
+A control string is an added token of the tokenizer, such as ``<|im_end|>``: one id with a meaning. Before a
 template runs, client text is sealed: a code point that valid text cannot hold is put where a control string
 could begin or end. After it ran, only unsealed control strings are the template's own; the rest is tokenised
 as text once the seals are out.
@@ -37,7 +37,7 @@ class ControlText:
     """The control strings of one tokenizer. Immutable, so it may be used from any thread.
 
     Added tokens of a single character or of white space only are ordinary text to templates, and are looked
-    for in client text too. `known_words` are words that the template itself looks for, such as keys of a
+    for in client text too. ``known_words`` are words that the template itself looks for, such as keys of a
     message: they are never sealed as a whole.
     """
 
@@ -54,7 +54,7 @@ class ControlText:
         self._cores = frozenset(cores - known_words)
 
     def seal(self, text: str) -> str:
-        """Return `text` with seals, so that no part of it can be or complete a control string.
+        """Return ``text`` with seals, so that no part of it can be or complete a control string.
 
         Seals never touch the white space around the text, so templates can still strip it.
         """
@@ -109,12 +109,12 @@ class ControlText:
 
 
 def unseal(text: str) -> str:
-    """Return `text` without seals."""
+    """Return ``text`` without seals."""
     return text.replace(SEAL, "")
 
 
 def unseal_value(value: object) -> object:
-    """Undo `ControlText.seal_value`."""
+    """Undo ``ControlText.seal_value``."""
     if isinstance(value, str):
         return unseal(value)
     if isinstance(value, dict):
@@ -125,7 +125,7 @@ def unseal_value(value: object) -> object:
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """The first of `patterns` that fits; none fits where there is none."""
+    """The first of ``patterns`` that fits; none fits where there is none."""
     return re.compile("|".join(dict.fromkeys(patterns)) or NEVER)
 
 
@@ -139,7 +139,7 @@ def _is_control(content: str) -> bool:
 
 
 def _matcher(token: AddedToken) -> str:
-    """A pattern for the places where the tokenizer would take `token`, white space around it left out."""
+    """A pattern for the places where the tokenizer would take ``token``, white space around it left out."""
     pattern = re.escape(token.content)
     return rf"(?<!\w){pattern}(?!\w)" if token.single_word else pattern
 
@@ -160,7 +160,7 @@ def _closer(content: str) -> str:
 
 
 def _fragments_around_core(content: str) -> Iterator[str]:
-    """The parts of a control string that hold its word: `think` and `/think` of `</think>`.
+    """The parts of a control string that hold its word: ``think`` and ``/think`` of ``</think>``.
 
     A template that puts brackets around a client's word would complete these.
     """

@@ -50,8 +50,8 @@ _CALLING = Conversation(
 class EncodedPrompt:
     """A prompt ready for the engine.
 
-    `text` is the rendered prompt, in which client text holds no control strings; `subject` is the last
-    user message (or the raw prompt), `end` what the conversation ends with.
+    ``text`` is the rendered prompt, in which client text holds no control strings; ``subject`` is the last
+    user message (or the raw prompt), ``end`` what the conversation ends with.
     """
 
     ids: tuple[int, ...]
@@ -103,7 +103,7 @@ class PromptEncoder:
     def encode(self, prompt: Prompt, *, thinking: bool, limit: int) -> EncodedPrompt:
         """Render and tokenise.
 
-        Raises PromptTooLong before tokenising text that cannot fit `limit` ids, and TemplateFailed or
+        Raises PromptTooLong before tokenising text that cannot fit ``limit`` ids, and TemplateFailed or
         TemplateRefused.
         """
         if isinstance(prompt, RawIds):
@@ -196,7 +196,7 @@ class PromptEncoder:
         }
 
     def _refuse_hopeless(self, text: str, limit: int) -> None:
-        """Raise PromptTooLong where not even the longest tokens could spell `text` in `limit` ids."""
+        """Raise PromptTooLong where not even the longest tokens could spell ``text`` in ``limit`` ids."""
         if len(text) * _UTF8_WIDEST > limit and (least := self._bound.least(text)) > limit:
             raise PromptTooLong(limit=limit, got=least)
 
@@ -208,7 +208,7 @@ class PromptEncoder:
                 yield from self._text_ids(segment.text)
 
     def _text_ids(self, text: str) -> list[int]:
-        """Ids of `text` as text, even where the vocabulary could spell a control token from its letters."""
+        """Ids of ``text`` as text, even where the vocabulary could spell a control token from its letters."""
         ids = self._spell(text)
         if self._control.ids.isdisjoint(ids):
             return ids

@@ -18,7 +18,7 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_toke
 
 @attrs.define(eq=False, str=False)
 class TokenizerInvalid(MapleError):
-    """A tokenizer file is missing or broken. `file` is its name, `reason` is for logs and /health."""
+    """A tokenizer file is missing or broken. ``file`` is its name, ``reason`` is for logs and /health."""
 
     file: str
     reason: str

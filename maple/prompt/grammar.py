@@ -85,7 +85,7 @@ class LlMatcher:
 
 @attrs.frozen(kw_only=True)
 class Calls:
-    """Calls of these tools in a parser's form; see `ForcedCalls`."""
+    """Calls of these tools in a parser's form; see ``ForcedCalls``."""
 
     form: CallForm
     tools: tuple[ToolSpec, ...]

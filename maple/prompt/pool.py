@@ -36,7 +36,7 @@ class PromptPool:
     async def encode(
         self, prompt: Prompt, *, thinking: bool, limit: int, prepare: Prepare | None = None
     ) -> EncodedPrompt:
-        """As PromptEncoder.encode, in the pool, or wherever `prepare` runs it."""
+        """As PromptEncoder.encode, in the pool, or wherever ``prepare`` runs it."""
         work = functools.partial(self.encoder.encode, prompt, thinking=thinking, limit=limit)
         try:
             return await (prepare or self._in_pool)(work)

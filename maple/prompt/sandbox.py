@@ -53,7 +53,7 @@ _rendering: contextvars.ContextVar[_Rendering] = contextvars.ContextVar("maple_r
 
 @contextlib.contextmanager
 def rendering(control: ControlText) -> Iterator[None]:
-    """Start the clock of one rendering, whose text is sealed by `control`. Leave it in the thread it began in."""
+    """Start the clock of one rendering, whose text is sealed by ``control``. Leave it in the thread it began in."""
     token = _rendering.set(_Rendering(control, time.monotonic() + RENDER_SECONDS))
     try:
         yield
@@ -107,7 +107,7 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     concat = staticmethod(functools.partial(join, ""))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Call `__obj` for a template; odd names, as in Jinja, because `kwargs` may hold any other."""
+        """Call ``__obj`` for a template; odd names, as in Jinja, because ``kwargs`` may hold any other."""
         if time.monotonic() > _rendering.get().deadline:
             raise BoundError(f"it ran for more than {RENDER_SECONDS:g} s")
         text, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
@@ -142,12 +142,12 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     @staticmethod
     def tick() -> str:
-        """Do nothing, through `call`: what every turn of a loop does first."""
+        """Do nothing, through ``call``: what every turn of a loop does first."""
         return ""
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}…{% endgeneration %}` marks text for training; here it is just its body."""
+    """``{% generation %}…{% endgeneration %}`` marks text for training; here it is just its body."""
 
     tags = {"generation"}  # noqa: RUF012 (the base class declares it)
 

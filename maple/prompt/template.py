@@ -21,7 +21,7 @@ _COMPILE_ERRORS = (jinja2.TemplateError, RecursionError, SyntaxError, MemoryErro
 
 @attrs.define(eq=False, str=False)
 class TemplateInvalid(MapleError):
-    """The chat template cannot be used at all. `reason` is one line for logs and /health."""
+    """The chat template cannot be used at all. ``reason`` is one line for logs and /health."""
 
     reason: str
 
@@ -31,7 +31,7 @@ class TemplateInvalid(MapleError):
 
 @attrs.define(eq=False, str=False)
 class TemplateFailed(MapleError):
-    """The chat template broke on a conversation. `reason` is one line for logs, without the client's text."""
+    """The chat template broke on a conversation. ``reason`` is one line for logs, without the client's text."""
 
     reason: str
 
@@ -41,7 +41,7 @@ class TemplateFailed(MapleError):
 
 @attrs.define(eq=False, str=False)
 class TemplateRefused(MapleError):
-    """The chat template does not take such a conversation, and says so by `raise_exception`: `reason`."""
+    """The chat template does not take such a conversation, and says so by ``raise_exception``: ``reason``."""
 
     reason: str
 
@@ -69,7 +69,7 @@ class ChatTemplate:
             raise TemplateInvalid(_one_line(error)) from error
 
     def render(self, variables: Mapping[str, object], control: ControlText) -> Generator[str]:
-        """Yield the prompt in parts. `variables` are sealed by `control`; their JSON is sealed anew.
+        """Yield the prompt in parts. ``variables`` are sealed by ``control``; their JSON is sealed anew.
 
         Raises TemplateFailed or TemplateRefused. The caller bounds the output: close the generator, in the thread
         that iterates it, once there is too much.

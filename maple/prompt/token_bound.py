@@ -37,7 +37,7 @@ class TokenBound:
         self._composes = tokenizer.normalizer is not None
 
     def least(self, text: str) -> int:
-        """The fewest ids that `text` can become."""
+        """The fewest ids that ``text`` can become."""
         if self._composes and not unicodedata.is_normalized("NFC", text):
             text = unicodedata.normalize("NFC", text)
         data = text.encode()

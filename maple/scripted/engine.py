@@ -48,7 +48,7 @@ def scripted_served(folder: pathlib.Path, *, max_model_len: int = 131072) -> Ser
 
 
 class ScriptedEngine:
-    """The `Engine` that answers with the first recording that the job's conversation asks for.
+    """The ``Engine`` that answers with the first recording that the job's conversation asks for.
 
     Usage counts one token a piece, and as cached what a prompt shares with an earlier one. It runs on the event
     loop's thread alone.
@@ -145,7 +145,7 @@ class ScriptedEngine:
         raise SessionUnknown
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
-        """Refuse new jobs, finish what runs or waits; after `timeout` seconds cancel the rest: False."""
+        """Refuse new jobs, finish what runs or waits; after ``timeout`` seconds cancel the rest: False."""
         return await self._admission.drain(timeout)
 
     async def close(self) -> None:

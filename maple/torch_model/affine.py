@@ -17,7 +17,7 @@ _BLOCK_ROWS = 512  # rows expanded at a time, so that the scratch stays in cache
 class AffineTensor:
     """A matrix w[r, k] = scale[r, g] * code[r, k] + bias[r, g] with g = k // group.
 
-    Rows that are looked up have product and sum rounded to the dtype of the scales, as MLX's `dequantize` has
+    Rows that are looked up have product and sum rounded to the dtype of the scales, as MLX's ``dequantize`` has
     them. A product with the matrix rounds no weight, as MLX's own with one vector does not.
 
     codes: uint8 [rows, in / 2], two codes a byte, the one of the lower index in the lower bits: the bytes of
@@ -39,7 +39,7 @@ class AffineTensor:
         return self.codes.nbytes + self.scales.nbytes + self.biases.nbytes
 
     def to(self, device: torch.device | str) -> AffineTensor:
-        """The same table on `device`."""
+        """The same table on ``device``."""
         return AffineTensor(self.codes.to(device), self.scales.to(device), self.biases.to(device))
 
     def rows(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -53,7 +53,7 @@ class AffineTensor:
         return self._expanded(dtype, self.scales.dtype)
 
     def unrounded(self, dtype: torch.dtype) -> torch.Tensor:
-        """The dense matrix [rows, in], of a product; rounded once where `dtype` is narrower than fp32."""
+        """The dense matrix [rows, in], of a product; rounded once where ``dtype`` is narrower than fp32."""
         return self._expanded(dtype, torch.float32)
 
     def _expanded(self, dtype: torch.dtype, computed: torch.dtype) -> torch.Tensor:
@@ -63,7 +63,7 @@ class AffineTensor:
         return out
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times this matrix, transposed, in fp32 [..., rows]."""
+        """``x [..., in]`` times this matrix, transposed, in fp32 [..., rows]."""
         permuted = x.float().unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
         out = torch.empty((*x.shape[:-1], self.shape[0]), dtype=torch.float32, device=x.device)
         for rows, halves in self._halves(torch.float32):
@@ -75,7 +75,7 @@ class AffineTensor:
 
         Interleaving them costs as much as all the rest, so whoever can permutes the activations instead. A
         block is valid until the next one is asked for: fresh memory for each would be faulted in by the
-        kernel every time. `computed` is what product and sum are each rounded to.
+        kernel every time. ``computed`` is what product and sum are each rounded to.
         """
         groups, width = self.scales.shape[1], self.codes.shape[1]
         shape = (min(_BLOCK_ROWS, self.shape[0]), 2, width)

@@ -1,4 +1,4 @@
-"""Put a checkpoint's tensors into a `MapleForCausalLM`, each in the form it is to be computed from."""
+"""Put a checkpoint's tensors into a ``MapleForCausalLM``, each in the form it is to be computed from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Matrices = TernaryTensor | torch.Tensor
 class Form:
     """Where the model computes and with weights of which dtype; whether compact weights stay compact.
 
-    `head_dtype` None keeps the head as it is stored.
+    ``head_dtype`` None keeps the head as it is stored.
     """
 
     device: torch.device

@@ -15,9 +15,9 @@ __all__ = ["FULL", "SLIDING", "MapleConfig"]
 class MapleConfig(PreTrainedConfig):  # type: ignore[misc] # untyped base
     """Shape and constants of a Maple; the defaults are Maple-Preview's own.
 
-    Empty `layer_types` mean its pattern, every fourth layer full.
+    Empty ``layer_types`` mean its pattern, every fourth layer full.
 
-    Raises `ValueError` with one line that names the field for any value that is not a Maple.
+    Raises ``ValueError`` with one line that names the field for any value that is not a Maple.
     """
 
     model_type: ClassVar[str] = MODEL_TYPE

@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 class Converter:
     """Reads a plan's tensors one by one; those of the source are dropped before the next is read.
 
-    Two-bit words and tables are views of the mapped file; everything else owns its memory. With `pack` false,
-    float tensors stay dense. `ready` holds what was made from the same files before; then those files have
+    Two-bit words and tables are views of the mapped file; everything else owns its memory. With ``pack`` false,
+    float tensors stay dense. ``ready`` holds what was made from the same files before; then those files have
     been scanned before, too, and are not again.
     """
 
@@ -50,8 +50,8 @@ class Converter:
     def convert(self, plan: Plan) -> Iterator[tuple[Slot, Weights]]:
         """Yield the model's tensors in its order.
 
-        Raises `LoadError` naming a tensor that holds NaN, infinity or the unused two-bit code, and
-        `LoadCancelled`.
+        Raises ``LoadError`` naming a tensor that holds NaN, infinity or the unused two-bit code, and
+        ``LoadCancelled``.
         """
         for slot, source in plan.sources.items():
             yield slot, self._ready[slot.name] if slot.name in self._ready else self._one(slot, source)

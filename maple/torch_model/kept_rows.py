@@ -46,12 +46,12 @@ class KeptRows:
     def find(self, key: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TernaryTensor] | None:
         """The tensors of an entry, mapped, or None if there is no entry or it is not whole.
 
-        `shapes` are the dense shapes of the model's ternary tensors; an entry may hold any of them.
+        ``shapes`` are the dense shapes of the model's ternary tensors; an entry may hold any of them.
         """
         return self._cache.find(key, lambda entry: _read_entry(entry, shapes))
 
     def store(self, key: str, tensors: Mapping[str, TernaryTensor], folder: pathlib.Path) -> bool:
-        """Write an entry for the checkpoint in `folder`; says whether one is there now."""
+        """Write an entry for the checkpoint in ``folder``; says whether one is there now."""
         size = sum(tensor.nbytes for tensor in tensors.values())
         return self._cache.store(key, folder, size, lambda entry: _write_entry(entry, tensors, folder))
 

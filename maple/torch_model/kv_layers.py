@@ -1,6 +1,6 @@
 """The KV cache of one sequence: appended chunk by chunk, cut back to any length it still covers.
 
-The caches that Transformers ships keep only `window - 1` keys on a sliding layer, so a sequence can never be
+The caches that Transformers ships keep only ``window - 1`` keys on a sliding layer, so a sequence can never be
 cut back behind its window. These layers keep more, and show attention no more than it may see.
 """
 
@@ -20,7 +20,7 @@ _GROWTH = 256
 
 
 class CannotTruncateError(ValueError):
-    """The cache was asked for a length that it no longer covers; `shortest` is the least it can be cut to."""
+    """The cache was asked for a length that it no longer covers; ``shortest`` is the least it can be cut to."""
 
     def __init__(self, length: int, shortest: int) -> None:
         super().__init__(f"cannot cut the cache to {length} tokens: it covers {shortest} and more")
@@ -29,10 +29,10 @@ class CannotTruncateError(ValueError):
 
 
 class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
-    """Keys and values [batch, KV heads, capacity, head dim] of one layer, positions `start .. length - 1`
+    """Keys and values [batch, KV heads, capacity, head dim] of one layer, positions ``start .. length - 1``
     filled.
 
-    `window` is None on a full layer. `history` bounds how many positions behind the window a sliding layer
+    ``window`` is None on a full layer. ``history`` bounds how many positions behind the window a sliding layer
     keeps for being cut back; None keeps all.
     """
 
@@ -83,7 +83,7 @@ class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
         return self.keys[:, :, visible], self.values[:, :, visible]
 
     def truncate(self, length: int) -> None:
-        """Forget all positions from `length` on; raises `CannotTruncateError`."""
+        """Forget all positions from ``length`` on; raises ``CannotTruncateError``."""
         if not 0 <= length <= self.length or length < self.shortest:
             raise CannotTruncateError(length, self.shortest)
         self.length = length
@@ -95,7 +95,7 @@ class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
         return self.length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Length and first position of the keys that the next `update` returns."""
+        """Length and first position of the keys that the next ``update`` returns."""
         first = self._first_visible()
         return self.length + query_length - first, first
 
@@ -104,7 +104,7 @@ class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
         return -1
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Drop the last `-tokens_to_remove` positions: the sign is Transformers' own."""
+        """Drop the last ``-tokens_to_remove`` positions: the sign is Transformers' own."""
         self.truncate(self.length - abs(tokens_to_remove))
 
     def reset(self) -> None:
@@ -114,18 +114,18 @@ class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
         self.start = self.length = 0
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat every sequence of the batch `repeats` times."""
+        """Repeat every sequence of the batch ``repeats`` times."""
         if self.is_initialized:
             self.keys = self.keys.repeat_interleave(repeats, dim=0)
             self.values = self.values.repeat_interleave(repeats, dim=0)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep only the sequences `indices` of the batch."""
+        """Keep only the sequences ``indices`` of the batch."""
         if self.is_initialized:
             self.keys, self.values = self.keys[indices], self.values[indices]
 
     def _first_visible(self) -> int:
-        """The first position that the next query sees: itself and the `window - 1` before it."""
+        """The first position that the next query sees: itself and the ``window - 1`` before it."""
         return 0 if self.window is None else max(0, self.length - self.window + 1)
 
     def _make_room(self, tokens: int) -> None:
@@ -146,7 +146,7 @@ class KVLayer(CacheLayerMixin):  # type: ignore[misc] # untyped base
 
 
 def _moved(buffer: torch.Tensor, stored: slice, needed: int) -> torch.Tensor:
-    """A buffer with room for `needed` positions and some more, `stored` moved to its front."""
+    """A buffer with room for ``needed`` positions and some more, ``stored`` moved to its front."""
     capacity = needed + max(_GROWTH, (stored.stop - stored.start) // 4)
     larger = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
     larger[:, :, : stored.stop - stored.start] = buffer[:, :, stored]
@@ -154,7 +154,7 @@ def _moved(buffer: torch.Tensor, stored: slice, needed: int) -> torch.Tensor:
 
 
 class KVCache(Cache):  # type: ignore[misc] # untyped base
-    """One `KVLayer` a decoder layer; also a Transformers `Cache`, so that `generate` takes it."""
+    """One ``KVLayer`` a decoder layer; also a Transformers ``Cache``, so that ``generate`` takes it."""
 
     layers: list[KVLayer]
 
@@ -168,7 +168,7 @@ class KVCache(Cache):  # type: ignore[misc] # untyped base
 
     @property
     def shortest(self) -> int:
-        """The least length that `truncate` takes."""
+        """The least length that ``truncate`` takes."""
         return max(layer.shortest for layer in self.layers)
 
     @property
@@ -177,7 +177,7 @@ class KVCache(Cache):  # type: ignore[misc] # untyped base
         return sum(layer.nbytes for layer in self.layers)
 
     def truncate(self, length: int) -> None:
-        """Cut every layer back to `length` tokens, or none at all: raises `CannotTruncateError`."""
+        """Cut every layer back to ``length`` tokens, or none at all: raises ``CannotTruncateError``."""
         if not self.shortest <= length <= self.length:
             raise CannotTruncateError(length, self.shortest)
         for layer in self.layers:
@@ -185,9 +185,9 @@ class KVCache(Cache):  # type: ignore[misc] # untyped base
 
 
 def new_cache(config: MapleConfig, *, history: int | None = None) -> KVCache:
-    """An empty cache for one sequence of `config`'s model.
+    """An empty cache for one sequence of ``config``'s model.
 
-    `history` bounds how far behind its window a sliding layer can be cut back, in tokens, and with it what a
+    ``history`` bounds how far behind its window a sliding layer can be cut back, in tokens, and with it what a
     long sequence costs; None keeps everything.
     """
     windows = (config.sliding_window if kind == SLIDING else None for kind in config.layer_types)

@@ -80,7 +80,7 @@ def kv_dtype(weights: torch.dtype) -> torch.dtype:
 
 
 def narrowed(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` rounded to `dtype`; what lies beyond its range becomes its largest number, not infinity."""
+    """``x`` rounded to ``dtype``; what lies beyond its range becomes its largest number, not infinity."""
     if x.dtype == dtype:
         return x
     limit = torch.finfo(dtype).max
@@ -88,7 +88,7 @@ def narrowed(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def wide_linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`x [..., in]` times `weight [out, in]`, transposed, in fp32 whatever dtype either has.
+    """``x [..., in]`` times ``weight [out, in]``, transposed, in fp32 whatever dtype either has.
 
     Without gradients a 16-bit matrix is widened block by block: a copy of all of it would take more memory
     than the matrix itself.
@@ -143,7 +143,7 @@ class MapleAttention(nn.Module):
         cache: Cache | None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Fp32 [batch, tokens, hidden] to the same; appends this layer's keys and values to `cache`."""
+        """Fp32 [batch, tokens, hidden] to the same; appends this layer's keys and values to ``cache``."""
         heads = (*x.shape[:-1], -1, self.head_dim)
         q = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)
         k = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)

@@ -104,10 +104,10 @@ def load(
     cancelled: Callable[[], bool] = _never,
     report: LoadReport = unheard,
 ) -> LoadedModel:
-    """Load `options.source` in the calling thread.
+    """Load ``options.source`` in the calling thread.
 
-    `progress` is called after each tensor and `cancelled` asked before it, both from this thread. Raises
-    `LoadError` with one line that names what is wrong, or `LoadCancelled`.
+    ``progress`` is called after each tensor and ``cancelled`` asked before it, both from this thread. Raises
+    ``LoadError`` with one line that names what is wrong, or ``LoadCancelled``.
     """
     started = time.monotonic()
     register()

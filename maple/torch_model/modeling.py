@@ -163,7 +163,7 @@ class MapleModel(MaplePreTrainedModel):
     ) -> MoeModelOutputWithPast:
         """Hidden states, fp32 [batch, tokens, hidden], after the final norm.
 
-        `position_ids` default to the cache's length and on; `attention_mask` is a padding mask [batch, keys],
+        ``position_ids`` default to the cache's length and on; ``attention_mask`` is a padding mask [batch, keys],
         or a dict of ready masks by layer type.
         """
         if (input_ids is None) == (inputs_embeds is None):
@@ -226,8 +226,8 @@ class MapleForCausalLM(MaplePreTrainedModel, GenerationMixin):  # type: ignore[m
     ) -> MoeCausalLMOutputWithPast:
         """Logits, fp32 [batch, kept tokens, vocabulary], and the cache, grown by the tokens given.
 
-        `logits_to_keep` counts from the end, 0 keeps all; the other arguments are those of
-        `MapleModel.forward`.
+        ``logits_to_keep`` counts from the end, 0 keeps all; the other arguments are those of
+        ``MapleModel.forward``.
         """
         outputs = self.model(
             input_ids=input_ids,

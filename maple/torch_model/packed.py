@@ -28,7 +28,7 @@ class Matrices(Protocol):
     def __getitem__(self, index: int) -> Matrices: ...
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times the matrix [out, in], transposed, in fp32."""
+        """``x [..., in]`` times the matrix [out, in], transposed, in fp32."""
         ...
 
 
@@ -42,12 +42,12 @@ class DenseMatrices:
         return DenseMatrices(self.weight[index])
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times this matrix, transposed, in fp32."""
+        """``x [..., in]`` times this matrix, transposed, in fp32."""
         return nn.functional.linear(x.float(), self.weight.float())
 
 
 class _Holder(nn.Module):
-    """Keeps stacks of matrices in buffers, so that `.to(device)` and memory accounting see them."""
+    """Keeps stacks of matrices in buffers, so that ``.to(device)`` and memory accounting see them."""
 
     compact = True
     packed_tensors = 0

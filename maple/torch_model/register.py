@@ -1,4 +1,4 @@
-"""Make Transformers' Auto classes and `from_pretrained` know Maple."""
+"""Make Transformers' Auto classes and ``from_pretrained`` know Maple."""
 
 from __future__ import annotations
 

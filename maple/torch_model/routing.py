@@ -39,7 +39,7 @@ def sum_of_experts(
     experts: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Weighted sum of `run(expert, rows of x)` over each token's experts, in fp32, rounded once.
+    """Weighted sum of ``run(expert, rows of x)`` over each token's experts, in fp32, rounded once.
 
     Tokens are grouped by expert, so that an expert's weights are read once however many tokens chose it.
     Every token adds its experts in ascending order, whatever its neighbours are.

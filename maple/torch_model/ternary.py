@@ -1,7 +1,7 @@
 """Rows that hold only -a, 0 and +a: verified, packed to two bits a weight, and multiplied.
 
-The layout of the packed bytes is known here and nowhere else: other modules see a `TernaryTensor` and its
-methods. Codes are `sign + 1`, four to a byte, the weight of the lowest index in the lowest bits. Sixteen of
+The layout of the packed bytes is known here and nowhere else: other modules see a ``TernaryTensor`` and its
+methods. Codes are ``sign + 1``, four to a byte, the weight of the lowest index in the lowest bits. Sixteen of
 them are the little-endian 32-bit word of the MLX export, so that those files are used as they lie on the
 disk.
 """
@@ -35,7 +35,7 @@ _INFINITY = 0x7F80  # bf16 bit pattern; a magnitude from here up is infinite or 
 
 
 class NotTernaryError(ValueError):
-    """A row holds two different magnitudes; `row` is its index over all leading dimensions."""
+    """A row holds two different magnitudes; ``row`` is its index over all leading dimensions."""
 
     def __init__(self, row: int) -> None:
         super().__init__(f"row {row} is not ternary")
@@ -59,7 +59,7 @@ class TernaryTensor:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> TernaryTensor:
-        """Room for a tensor of dense shape [..., out, in], to be filled by `__setitem__`."""
+        """Room for a tensor of dense shape [..., out, in], to be filled by ``__setitem__``."""
         codes = torch.empty((*shape[:-1], shape[-1] // CODES_PER_BYTE), dtype=torch.uint8)
         return cls(codes, torch.empty(shape[:-1], dtype=torch.bfloat16))
 
@@ -82,11 +82,11 @@ class TernaryTensor:
         self.alpha[index] = part.alpha
 
     def to(self, device: torch.device | str) -> TernaryTensor:
-        """The same tensor on `device`."""
+        """The same tensor on ``device``."""
         return TernaryTensor(self.codes.to(device), self.alpha.to(device))
 
     def linear(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` times this matrix [out, in], transposed, in fp32.
+        """``x [..., in]`` times this matrix [out, in], transposed, in fp32.
 
         It is multiplied in fp32 everywhere: next to the unpacking that costs little.
         """
@@ -95,7 +95,7 @@ class TernaryTensor:
         return product.mul_(self.alpha.float())
 
     def dense(self, dtype: torch.dtype) -> torch.Tensor:
-        """The dense tensor [..., out, in]; exact when `dtype` holds alpha exactly."""
+        """The dense tensor [..., out, in]; exact when ``dtype`` holds alpha exactly."""
         signs = _signs_by_plane(self.codes).unflatten(-1, (CODES_PER_BYTE, -1)).transpose(-1, -2).flatten(-2)
         wide: torch.Tensor = signs.to(dtype)
         return wide.mul_(self.alpha.to(dtype).unsqueeze(-1))
@@ -119,8 +119,8 @@ def _signs_by_plane(codes: torch.Tensor) -> torch.Tensor:
 def pack(weight: torch.Tensor) -> TernaryTensor:
     """Pack a dense [..., out, in] tensor of bf16 values without loss.
 
-    Raises `NotTernaryError` for a row with two magnitudes or with a magnitude that bf16 cannot hold, and
-    `NonFiniteWeightError`. A row of zeros is ternary with alpha 0, and -0.0 is a zero.
+    Raises ``NotTernaryError`` for a row with two magnitudes or with a magnitude that bf16 cannot hold, and
+    ``NonFiniteWeightError``. A row of zeros is ternary with alpha 0, and -0.0 is a zero.
     """
     rows = weight.reshape(-1, weight.shape[-1])
     packed = TernaryTensor.empty(tuple(rows.shape))
@@ -160,7 +160,7 @@ def _bf16(rows: torch.Tensor, first: int) -> torch.Tensor:
 
 
 def from_words(words: torch.Tensor, alpha: torch.Tensor) -> TernaryTensor:
-    """View 32-bit words [..., out, in / 16] of two-bit codes, lowest first, as a `TernaryTensor`."""
+    """View 32-bit words [..., out, in / 16] of two-bit codes, lowest first, as a ``TernaryTensor``."""
     if sys.byteorder != "little":  # pragma: no cover - no such machine runs torch wheels
         raise NotImplementedError("2-bit checkpoints are little-endian")
     return TernaryTensor(words.view(torch.uint8), alpha)

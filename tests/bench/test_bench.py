@@ -1,4 +1,4 @@
-"""`maple bench`: what it measures, writes and refuses."""
+"""``maple bench``: what it measures, writes and refuses."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_a_quick_run_measures_everything(tmp_path: pathlib.Path, capsys: pytest.
 
 
 def test_a_path_is_measured_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--path` runs those kernels whatever the processor's best are, and the table says so."""
+    """``--path`` runs those kernels whatever the processor's best are, and the table says so."""
     assert main(["bench", "--quick", "--path", "scalar"]) == 0
     assert "native scalar, int8x2 activations" in capsys.readouterr().out
 
 
 def test_every_path_is_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--path all` prints a table for each instruction set of the processor, the best first."""
+    """``--path all`` prints a table for each instruction set of the processor, the best first."""
     assert main(["bench", "--quick", "--path", "all"]) == 0
     heads = [line for line in capsys.readouterr().out.splitlines() if ": native " in line]
     assert [line.split("native ")[1].split(",")[0] for line in heads] == list(available().paths)  # type: ignore[union-attr]

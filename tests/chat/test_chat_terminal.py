@@ -1,4 +1,4 @@
-"""`maple chat` at a pseudo-terminal, with a real server that plays recordings behind it."""
+"""``maple chat`` at a pseudo-terminal, with a real server that plays recordings behind it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def server(
     environment: Mapping[str, str],
     tmp_path: pathlib.Path,
 ) -> Iterator[int]:
-    """The port of a server of one slot, behind the key `sesame`."""
+    """The port of a server of one slot, behind the key ``sesame``."""
     settings = {
         "MAPLE_API_KEY": "sesame",
         "MAPLE_DRAIN_TIMEOUT": "0",
@@ -91,7 +91,7 @@ Chat = Callable[..., Any]
 
 @pytest.fixture
 def chat(environment: Mapping[str, str], tmp_path: pathlib.Path) -> Iterator[Chat]:
-    """`chat(*words, MAPLE_X="…")`: the command at a terminal, its greeting read."""
+    """``chat(*words, MAPLE_X="…")``: the command at a terminal, its greeting read."""
     with contextlib.ExitStack() as stack:
 
         def start(*words: str, greeted: bool = True, **variables: str) -> Any:

@@ -110,7 +110,7 @@ def fused(tensors: Tensors) -> None:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a name has both ends of `a*b` in their order."""
+    """Whether a name has both ends of ``a*b`` in their order."""
     first, _, last = pattern.partition("*")
     return first in name and name.endswith(last)
 

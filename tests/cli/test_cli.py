@@ -16,7 +16,7 @@ from maple.native.library import Unavailable, available
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    """`maple --help` is at most 24 lines of 100 characters."""
+    """``maple --help`` is at most 24 lines of 100 characters."""
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
@@ -25,7 +25,7 @@ def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_serve_help_lists_every_setting() -> None:
-    """Every setting with a flag is in `maple serve --help`, with its help."""
+    """Every setting with a flag is in ``maple serve --help``, with its help."""
     text = program()[1]["serve"].format_help()
     assert "--max-queue-depth" in text
     assert "--api-key-file" in text
@@ -33,7 +33,7 @@ def test_serve_help_lists_every_setting() -> None:
 
 
 def test_serve_help_is_not_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
-    """`maple serve --help` is the list that the overview promises."""
+    """``maple serve --help`` is the list that the overview promises."""
     with pytest.raises(SystemExit) as done:
         main(["serve", "--help"])
     assert done.value.code == 0
@@ -57,7 +57,7 @@ def test_version_and_config_for_programs(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_help_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`maple help chat` is `maple chat --help`."""
+    """``maple help chat`` is ``maple chat --help``."""
     with pytest.raises(SystemExit):
         main(["help", "chat"])
     assert "maple chat" in capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_mistakes_are_one_line_and_exit_2(
 def test_config_prints_values_and_sources(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`maple config` shows every setting, and never a key."""
+    """``maple config`` shows every setting, and never a key."""
     monkeypatch.setenv("MAPLE_API_KEY", "hunter2")
     monkeypatch.setenv("MAPLE_HOST", "::1")
     assert main(["config", "--port", "1", "--strict-model"]) == 0
@@ -106,7 +106,7 @@ def test_config_prints_values_and_sources(
 
 
 def test_parsers_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    """`maple parsers` names each parser with its distribution."""
+    """``maple parsers`` names each parser with its distribution."""
     assert main(["parsers"]) == 0
     out = capsys.readouterr().out
     for name in ("think", "maple", "hermes", "qwen_xml", "mistral", "llama_json"):
@@ -124,7 +124,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def as_nobody(folder: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command for a user whom nobody knows, without HOME: as a container with a bare `user:` runs it."""
+    """The command for a user whom nobody knows, without HOME: as a container with a bare ``user:`` runs it."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("MAPLE_", "XDG_"))}
     return subprocess.run(
         [sys.executable, "-c", NOBODY, *words], cwd=folder, env=clean, capture_output=True, text=True
@@ -148,7 +148,7 @@ def test_a_user_without_a_home_is_served(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("words", [["pack", "~/x", "packed"], ["bench", "~/x"]])
 def test_a_model_below_a_home_that_nobody_knows_is_one_line(tmp_path: pathlib.Path, words: list[str]) -> None:
-    """Shells leave `~` as it is where they know no home either."""
+    """Shells leave ``~`` as it is where they know no home either."""
     pytest.importorskip(
         "safetensors", reason="the commands read a model, which the short lists install nothing for"
     )

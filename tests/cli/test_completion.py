@@ -1,4 +1,4 @@
-"""`maple completion`, by the shells themselves."""
+"""``maple completion``, by the shells themselves."""
 
 from __future__ import annotations
 

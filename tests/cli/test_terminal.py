@@ -1,4 +1,4 @@
-"""`maple serve` in front of a person."""
+"""``maple serve`` in front of a person."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A real Ray cluster of several nodes on this machine, with replicas of the embedded model.
 
-Needs Ray, which only `tox -e cluster` installs: without it these are skipped.
+Needs Ray, which only ``tox -e cluster`` installs: without it these are skipped.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def test_a_deployment_grows_under_load_and_shrinks_when_idle(cluster: Cluster) -
 
 
 def test_the_command_shows_the_replicas(cluster: Cluster) -> None:
-    """`maple cluster status` tells of each replica; a name that nobody deployed is one line."""
+    """``maple cluster status`` tells of each replica; a name that nobody deployed is one line."""
 
     def status(name: str) -> subprocess.CompletedProcess[str]:
         words = ["cluster", "status", "--json", "--ray-address", cluster.address, "--deployment", name]

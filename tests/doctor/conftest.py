@@ -57,7 +57,7 @@ Doctor = Callable[..., Told]
 
 @pytest.fixture
 def doctor(tmp_path: pathlib.Path) -> Doctor:
-    """`doctor(*flags, python=[…], **variables)`: run it in a clean environment."""
+    """``doctor(*flags, python=[…], **variables)``: run it in a clean environment."""
 
     def run(*flags: str, python: Sequence[str] = (sys.executable,), **variables: str) -> Told:
         clean = environment_without("MAPLE_", "HF_", "PYTHON")
@@ -87,7 +87,7 @@ def counting_server(
     scripted_server: Callable[..., contextlib.AbstractContextManager[int]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[int]:
-    """The port of a server that says a word every 15 ms, behind the key `sesame`."""
+    """The port of a server that says a word every 15 ms, behind the key ``sesame``."""
     folder = tmp_path_factory.mktemp("counting")
     script = folder / "script.jsonl"
     line = {"match": None, "pieces": ["</think>", *["word "] * 40], "delay_ms": 15}

@@ -1,4 +1,4 @@
-"""`maple doctor`: its checks, its lines and its exit code."""
+"""``maple doctor``: its checks, its lines and its exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find(check: type[Check], **settings: Any) -> Finding:
 
 
 def test_every_check_finds_something_here(capsys: pytest.CaptureFixture[str]) -> None:
-    """`maple doctor` has a line for every check, and succeeds where the tests run."""
+    """``maple doctor`` has a line for every check, and succeeds where the tests run."""
     assert main(["doctor", "--demo", "--port", "0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for check in CHECKS:

@@ -1,4 +1,4 @@
-"""`maple doctor` on set-ups that are broken in one real way each, and on one that is broken in many."""
+"""``maple doctor`` on set-ups that are broken in one real way each, and on one that is broken in many."""
 
 from __future__ import annotations
 

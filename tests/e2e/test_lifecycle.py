@@ -310,7 +310,7 @@ def test_a_log_that_nobody_reads(write_script: Any, tmp_path: pathlib.Path) -> N
 
 
 def test_a_closed_stderr(write_script: Any, tmp_path: pathlib.Path) -> None:
-    """`2>&-` is a server without a log."""
+    """``2>&-`` is a server without a log."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     words = shlex.join([sys.executable, "-m", "maple", "--scripted", write_script(SLOW), "--port", str(port)])

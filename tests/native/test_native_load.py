@@ -222,7 +222,7 @@ def test_an_int8_head_is_half_a_bf16_one(golden_folder: pathlib.Path) -> None:
     ("megabytes", "told"), [(None, "loaded"), (100_000, "MAPLE_KV_CACHE_MB=100000 is more")]
 )
 def test_a_limit_of_address_space_is_kept_or_told(megabytes: int | None, told: str) -> None:
-    """`ulimit -v`: both pools of KV blocks are reserved in full, and together stay within it."""
+    """``ulimit -v``: both pools of KV blocks are reserved in full, and together stay within it."""
     program = (
         "import resource, sys\n"
         "from maple.choose_engine import DEMO_FOLDER\n"

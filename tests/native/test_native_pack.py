@@ -317,7 +317,7 @@ def test_what_a_killed_load_left_is_cleared(copy_of: Any, tmp_path: pathlib.Path
 
 
 def test_the_command_packs(golden_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """`maple pack` says what it wrote, then that it is there; mistakes are one line."""
+    """``maple pack`` says what it wrote, then that it is there; mistakes are one line."""
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "maple", "pack", *map(str, words)]

@@ -67,7 +67,7 @@ conversations = st.builds(
 
 
 def harmless(conversation: Conversation) -> Conversation:
-    """The same conversation with `x` for every text that is not empty."""
+    """The same conversation with ``x`` for every text that is not empty."""
     return Conversation(
         messages=tuple(
             Message(

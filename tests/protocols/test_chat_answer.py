@@ -63,7 +63,7 @@ ANSWER: list[TurnEvent] = [
 
 
 def test_the_whole_answer_is_as_in_the_reference() -> None:
-    """Every key of A's example, `logprobs: null` in the choice."""
+    """Every key of A's example, ``logprobs: null`` in the choice."""
     assert whole(ANSWER) == {
         "id": "chatcmpl-0123456789abcdef0123456789abcdef",
         "object": "chat.completion",
@@ -82,7 +82,7 @@ def test_the_whole_answer_is_as_in_the_reference() -> None:
 
 
 def test_the_stream_runs_role_reasoning_content_finish_done() -> None:
-    """Role chunk, deltas, the empty delta with finish_reason, `[DONE]`; every chunk has the five keys."""
+    """Role chunk, deltas, the empty delta with finish_reason, ``[DONE]``; every chunk has the five keys."""
     frames = stream(ANSWER)
     assert deltas(ANSWER) == [
         {"role": "assistant", "content": ""},
@@ -117,7 +117,7 @@ def test_the_stream_runs_role_reasoning_content_finish_done() -> None:
 
 
 def test_the_usage_chunk_comes_last_if_asked_for() -> None:
-    """Usage: one chunk with `choices: []` between the finish chunk and `[DONE]`."""
+    """Usage: one chunk with ``choices: []`` between the finish chunk and ``[DONE]``."""
     *_, finish, usage, done = stream(ANSWER, ask(include_usage=True))
     assert chunks([finish])[0]["choices"][0]["finish_reason"] == "stop"
     assert chunks([usage])[0] == {**chunks([finish])[0], "choices": [], "usage": USAGE_BODY}
@@ -162,7 +162,7 @@ def test_content_is_null_only_for_calls_alone(events: list[TurnEvent], content: 
 
 
 def test_empty_reasoning_has_no_field() -> None:
-    """Empty reasoning means no `reasoning_content` field."""
+    """Empty reasoning means no ``reasoning_content`` field."""
     assert "reasoning_content" not in whole([ContentDelta("x"), ANSWER[-1]])["choices"][0]["message"]
 
 
@@ -175,7 +175,7 @@ def test_hidden_reasoning_leaves_no_trace_but_its_count() -> None:
 
 
 def test_a_failure_is_one_error_event() -> None:
-    """A failure after the status line: one error event, then `[DONE]`, no finish chunk."""
+    """A failure after the status line: one error event, then ``[DONE]``, no finish chunk."""
     encoder = ChatAdapter().encoder(ask(), IDENTITY)
     error = ErrorBody(message="generation failed", type="server_error")
     frames = [*encoder.failure(error), *encoder.closing()]

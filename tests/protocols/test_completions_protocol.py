@@ -186,7 +186,7 @@ def frames(events: list[TurnEvent], **fields: Any) -> list[Any]:
 
 
 def test_the_stream_ends_with_an_empty_text_and_usage_if_asked() -> None:
-    """Ends with a chunk of text "" and finish_reason, then usage if asked, then `[DONE]`."""
+    """Ends with a chunk of text "" and finish_reason, then usage if asked, then ``[DONE]``."""
     text, finish, done = frames([ContentDelta("a"), DONE], stream=True)
     assert text["choices"] == [{"index": 0, "text": "a", "logprobs": None, "finish_reason": None}]
     assert finish["choices"] == [{"index": 0, "text": "", "logprobs": None, "finish_reason": "length"}]
@@ -212,7 +212,7 @@ def test_the_stream_folds_to_the_whole_answer(pieces: list[str]) -> None:
 
 
 def test_a_failure_is_one_error_event() -> None:
-    """A failure after the status line: one error event, then `[DONE]`."""
+    """A failure after the status line: one error event, then ``[DONE]``."""
     encoder = CompletionsAdapter().encoder(ask(), IDENTITY)
     error = ErrorBody(message="generation failed", type="server_error")
     assert [frame.data for frame in encoder.failure(error)] == [error.as_wire()]

@@ -53,7 +53,7 @@ class TestHistories:
         assert wrong(chat, "hello") == "messages[0]"
 
     def test_a_legacy_call_is_a_tool_call(self) -> None:
-        """`function_call` of an assistant, and the `function` role that answers it."""
+        """``function_call`` of an assistant, and the ``function`` role that answers it."""
         called = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
         found = messages(chat(USER, called, {"role": "function", "name": "f", "content": "1"}))
         assert [call.name for call in found[1].tool_calls] == ["f"]

@@ -157,7 +157,7 @@ def test_the_stream_names_every_step() -> None:
 
 
 def test_frames_are_named_and_numbered() -> None:
-    """`event:` repeats the type, `sequence_number` counts from 0."""
+    """``event:`` repeats the type, ``sequence_number`` counts from 0."""
     frames = stream(ANSWER)[:-1]
     assert [frame.event for frame in frames] == [value["type"] for value in values(frames)]
     assert [value["sequence_number"] for value in values(frames)] == list(range(len(frames)))
@@ -218,7 +218,7 @@ def test_a_limit_makes_it_incomplete() -> None:
 
 
 def test_a_failure_keeps_what_there_is() -> None:
-    """response.failed with the error, then `[DONE]`; what was sent so far stays in the output."""
+    """response.failed with the error, then ``[DONE]``; what was sent so far stays in the output."""
     frames = stream([ReasoningDelta("hm"), ContentDelta("a")], error=ERROR)
     failed = values(frames)[-1]
     assert failed["type"] == "response.failed"

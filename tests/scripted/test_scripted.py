@@ -242,7 +242,7 @@ async def test_cancelling_what_has_ended_changes_nothing() -> None:
 
 
 async def test_an_impatient_wait_for_admission_can_be_repeated() -> None:
-    """Giving up on `admitted` (to send a ping, say) harms neither the job nor a second wait."""
+    """Giving up on ``admitted`` (to send a ping, say) harms neither the job nor a second wait."""
     async with playing(
         Recording(match="slow", pieces=("a",), delay_ms=FOREVER), Recording(pieces=("b",))
     ) as engine:

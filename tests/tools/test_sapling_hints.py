@@ -48,7 +48,7 @@ def test_the_users_tokens_tell_whether_a_tools_name_has_their_word() -> None:
 
 
 def test_a_mention_is_a_whole_word_whatever_its_capitals() -> None:
-    """`Weather` is the tool's; `wea` and `Theweather` are not."""
+    """``Weather`` is the tool's; ``wea`` and ``Theweather`` are not."""
     tool = [90, 6, 11, 92, 93, 95]
     found = hints([[*tool, 94, 10, 11, 9, 6, 9, 12, 6, 11, 95]], MARKERS)
     assert found.mentioned.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]

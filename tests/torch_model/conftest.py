@@ -82,7 +82,7 @@ class Folder:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, self.weights)
 
     def edit(self, change: Callable[[Tensors], None]) -> None:
-        """Replace the weight file by what `change` makes of its tensors."""
+        """Replace the weight file by what ``change`` makes of its tensors."""
         tensors = self.tensors()
         change(tensors)
         self.write(tensors)

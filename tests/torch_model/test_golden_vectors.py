@@ -108,7 +108,7 @@ def test_the_greedy_continuation_is_the_reference_s(loaded: LoadedModel, spellin
 
 
 def test_what_is_kept_is_what_was_asked_for(loaded: LoadedModel, golden: Any) -> None:
-    """`logits_to_keep` cuts from the end and changes no value."""
+    """``logits_to_keep`` cuts from the end and changes no value."""
     ids = torch.tensor([golden.prompts[1]])
     with torch.inference_mode():
         every = loaded.model(ids, use_cache=False).logits

@@ -24,7 +24,7 @@ def chunk(start: int, stop: int, batch: int = 1) -> torch.Tensor:
 
 
 def append(layer: KVLayer, tokens: int) -> list[int]:
-    """Append `tokens` positions; returns those that attention sees, all else checked."""
+    """Append ``tokens`` positions; returns those that attention sees, all else checked."""
     length, first = layer.get_mask_sizes(tokens)
     new = chunk(layer.length, layer.length + tokens)
     keys, values = layer.update(new, -new)
@@ -135,7 +135,7 @@ def test_the_cache_cuts_all_layers_or_none() -> None:
 
 
 def test_the_cache_takes_transformers_words_for_cutting() -> None:
-    """`crop` with a negative count drops that many tokens, as Transformers' assisted decoding calls it."""
+    """``crop`` with a negative count drops that many tokens, as Transformers' assisted decoding calls it."""
     cache = KVCache([KVLayer(), KVLayer(WINDOW)])
     for layer in cache.layers:
         append(layer, 20)

@@ -431,7 +431,7 @@ def test_a_setting_that_cannot_be_met(
 
 @pytest.mark.parametrize("spelling", ["bf16-stacked", "bf16-per-expert", "mlx-2bit"])
 def test_a_load_can_be_cancelled_between_tensors(spelling: str, golden_folder: pathlib.Path) -> None:
-    """Once `cancelled` says yes no further tensor is reported, and LoadCancelled leaves."""
+    """Once ``cancelled`` says yes no further tensor is reported, and LoadCancelled leaves."""
     reports: list[LoadProgress] = []
     with pytest.raises(LoadCancelled):
         load(

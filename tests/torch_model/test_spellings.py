@@ -112,7 +112,7 @@ def test_fused_float_projections_are_cut(copy_of: Any, golden: Any, load_model: 
 
 
 def test_stacked_experts_may_be_called_weight(copy_of: Any, golden: Any, load_model: Load) -> None:
-    """`experts.gate_proj.weight` is the same as `experts.gate_proj`."""
+    """``experts.gate_proj.weight`` is the same as ``experts.gate_proj``."""
 
     def respell(tensors: Tensors) -> None:
         for name in [name for name in tensors if ".experts." in name]:

@@ -120,7 +120,7 @@ def test_the_unused_code_is_found(row: int | None) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 5])
 def test_the_product_is_that_of_the_dense_matrix(tokens: int) -> None:
-    """`linear` equals the dense product up to fp32 rounding, for fp32 and bf16 activations, in fp32."""
+    """``linear`` equals the dense product up to fp32 rounding, for fp32 and bf16 activations, in fp32."""
     weight = random_rows(64, 96)
     packed = pack(weight)
     x = torch.randn(2, tokens, 96)
@@ -173,7 +173,7 @@ def test_rows_of_a_table_are_looked_up_in_any_shape(table: AffineTensor) -> None
 
 
 def test_the_product_with_a_table_is_fp32(table: AffineTensor) -> None:
-    """`linear` rounds no weight, and neither does the dense head made for it; fp32 and bf16 activations."""
+    """``linear`` rounds no weight, and neither does the dense head made for it; fp32 and bf16 activations."""
     x = torch.randn(2, 3, 128)
     codes = torch.stack((table.codes & 15, table.codes >> 4), dim=-1).flatten(1)
     scales, biases = (part.double().repeat_interleave(32, dim=1) for part in (table.scales, table.biases))

@@ -47,7 +47,7 @@ def test_registering_again_changes_nothing(golden_folder: pathlib.Path) -> None:
 
 
 def test_transformers_own_loader_reads_the_published_names(model: MapleForCausalLM, golden: Any) -> None:
-    """`from_pretrained` stacks one tensor an expert, and the logits are the reference's."""
+    """``from_pretrained`` stacks one tensor an expert, and the logits are the reference's."""
     for prompt, ids in enumerate(golden.prompts):
         assert (logits_of(model, ids) - golden.reference("bf16-per-expert", prompt)).abs().max() <= 1e-3
 

@@ -1,3 +1,3 @@
-"""How the embedded demo model is made: data, tokenizer, training, evaluation, export. `python -m
-tools.sapling` runs it.
+"""How the embedded demo model is made: data, tokenizer, training, evaluation, export. ``python -m
+tools.sapling`` runs it.
 """

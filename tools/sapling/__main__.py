@@ -1,6 +1,6 @@
 """Everything from seeds to the files in maple/demo.
 
-`python -m tools.sapling` runs all steps; a step's name as argument runs that one alone. Training resumes
+``python -m tools.sapling`` runs all steps; a step's name as argument runs that one alone. Training resumes
 where it stopped.
 The figures of the card are those of the HTTP evaluation when there are any, otherwise the offline ones. A run that was
 not one of the recipe has a history.md beside its checkpoint, which the card then has too.

@@ -72,7 +72,7 @@ asked how the name of the tool in whose definition a token stands begins, and wh
 def card(
     results: list[dict[str, Any]], state: dict[str, Any], recipe: Recipe, weights: Path, history: str = ""
 ) -> str:
-    """The markdown text; `results` are those of `evaluate_http`, `state` the last checkpoint's counters, `history` a
+    """The markdown text; ``results`` are those of ``evaluate_http``, ``state`` the last checkpoint's counters, ``history`` a
     paragraph on whatever the recipe does not say of how these weights came about.
     """
     shape = recipe.shape

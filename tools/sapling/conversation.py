@@ -28,7 +28,7 @@ class Call:
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """What the assistant should say. `unthought` is the content for a closed block, where it differs."""
+    """What the assistant should say. ``unthought`` is the content for a closed block, where it differs."""
 
     reasoning: str
     content: str = ""
@@ -38,7 +38,7 @@ class Reply:
 
 @attrs.frozen(kw_only=True)
 class Exchange:
-    """What comes in (one user message or some tool results) and the reply; `expect` is what a grader looks
+    """What comes in (one user message or some tool results) and the reply; ``expect`` is what a grader looks
     for.
     """
 
@@ -50,7 +50,7 @@ class Exchange:
 
 @attrs.frozen(kw_only=True)
 class Conversation:
-    """A system prompt, tools and exchanges. Replies from `learnt_from` on are learnt; `thinking` is about
+    """A system prompt, tools and exchanges. Replies from ``learnt_from`` on are learnt; ``thinking`` is about
     the last one.
     """
 
@@ -115,7 +115,7 @@ def _arguments(call: Call, *, raw: bool) -> Any:
 
 
 def messages_before(talk: Conversation, turn: int) -> list[Message]:
-    """The history that the reply of exchange `turn` sees; only learnt replies keep their reasoning in it."""
+    """The history that the reply of exchange ``turn`` sees; only learnt replies keep their reasoning in it."""
     messages: list[Message] = [] if talk.system is None else [{"role": "system", "content": talk.system}]
     for position, exchange in enumerate(talk.exchanges[: turn + 1]):
         messages += exchange.asked

@@ -39,7 +39,7 @@ class Score:
 def evaluate(
     weights: Weights, shape: Shape, tokenizer: Tokenizer, kind: str, count: int, *, thinking: bool = True
 ) -> Score:
-    """Asks `count` held-out questions of one kind."""
+    """Asks ``count`` held-out questions of one kind."""
     talks = heldout(kind, count, thinking=thinking)
     right = closed = 0
     wrong: list[tuple[str, str]] = []

@@ -1,5 +1,5 @@
-"""The held-out evaluation through a server's HTTP API: `python -m tools.sapling.evaluate_http
-http://127.0.0.1:8000`.
+"""The held-out evaluation through a server's HTTP API: ``python -m tools.sapling.evaluate_http
+http://127.0.0.1:8000``.
 
 Every question is one greedy POST to /v1/chat/completions; the sets and the grading are those of the offline
 evaluation.

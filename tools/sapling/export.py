@@ -1,4 +1,4 @@
-"""Export to the 2-bit spelling: ternary words with `row_alpha`, embeddings and head affine 4-bit,
+"""Export to the 2-bit spelling: ternary words with ``row_alpha``, embeddings and head affine 4-bit,
 everything else bf16.
 """
 

@@ -55,7 +55,7 @@ class _ClampedSwiglu(torch.autograd.Function):
 
 
 def norm(x: Tensor, weight: Tensor, epsilon: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """RMSNorm over the last dimension in float32, rounded once to `dtype`."""
+    """RMSNorm over the last dimension in float32, rounded once to ``dtype``."""
     return _Norm.apply(x, weight, epsilon, dtype)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -24,7 +24,7 @@ class _Cache:
 def greedy(
     weights: Weights, shape: Shape, prompts: list[list[int]], limit: int, stop: int
 ) -> list[list[int]]:
-    """The continuation of each prompt up to and without `stop`, at most `limit` ids."""
+    """The continuation of each prompt up to and without ``stop``, at most ``limit`` ids."""
     with torch.no_grad():
         return _greedy(weights, shape, prompts, limit, stop)
 
@@ -67,7 +67,7 @@ def _advance(
     positions: Tensor,
     wanted: Tensor,
 ) -> Tensor:
-    """Runs new tokens (any number per prompt) through the model; logits of the `wanted` ones."""
+    """Runs new tokens (any number per prompt) through the model; logits of the ``wanted`` ones."""
     x = weights.embedding[ids]
     for index, layer in enumerate(weights.layers):
         q, k, v = projected(x, positions, layer, shape, shape.is_sliding(index))

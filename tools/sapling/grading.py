@@ -14,7 +14,7 @@ REASONING_LIMIT = 256
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """A reply split as the server splits it. `reasoning_tokens` is None when the think block never closed."""
+    """A reply split as the server splits it. ``reasoning_tokens`` is None when the think block never closed."""
 
     content: str
     calls: tuple[tuple[str, str], ...] = ()
@@ -32,7 +32,7 @@ def is_right(answer: Answer, expect: dict[str, Any]) -> bool:
 
 
 def split_text(text: str, *, thinking: bool, count_tokens: Any) -> Answer:
-    """Splits raw model output: reasoning up to `</think>`, then content and tool calls."""
+    """Splits raw model output: reasoning up to ``</think>``, then content and tool calls."""
     reasoning, closed, rest = text.partition("</think>") if thinking else ("", "closed", text)
     if not closed:
         return Answer(content="", reasoning_tokens=None)

@@ -25,7 +25,7 @@ TARGETS = {
 
 
 def heldout(kind: str, count: int, *, thinking: bool = True) -> list[Conversation]:
-    """`count` conversations of one kind that no training data holds, the same on every call."""
+    """``count`` conversations of one kind that no training data holds, the same on every call."""
     rng = random.Random(zlib.crc32(f"heldout {kind}".encode()))
     return [_conversation(rng, kind, thinking) for _ in range(count)]
 

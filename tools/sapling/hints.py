@@ -19,7 +19,7 @@ _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 @attrs.frozen
 class Hints:
-    """Targets for the states before the last two layers; `positions` [n] are flat: the definitions' tokens, then the user's."""
+    """Targets for the states before the last two layers; ``positions`` [n] are flat: the definitions' tokens, then the user's."""
 
     positions: Tensor
     owners: Tensor  # [m, 2] for tokens inside of tools' definitions: where that tool's name's first two words begin
@@ -76,7 +76,7 @@ def _definitions(ids: list[int], offset: int, markers: Markers, found: _Found) -
 
 
 def _first_words(ids: list[int], start: int, markers: Markers) -> tuple[int, int]:
-    """The first token of the name at `start`, and that of its second word, or the first one again."""
+    """The first token of the name at ``start``, and that of its second word, or the first one again."""
     for position in range(start, len(ids) - 1):
         if ids[position] in markers.after_name:
             break
@@ -133,10 +133,10 @@ class Probes(nn.Module):
         self.second = nn.Parameter(torch.zeros(hidden, hidden))
 
     def forward(self, states: tuple[Tensor, Tensor], embedding: Tensor, hints: Hints, count: int) -> Tensor:
-        """The loss over up to `count` of the definitions' tokens, spread evenly, and all of the user's.
+        """The loss over up to ``count`` of the definitions' tokens, spread evenly, and all of the user's.
 
-        `states` are what the layer before the last one and the last one get, [n, hidden] float32 at the hints' positions;
-        `embedding` is [vocabulary, hidden].
+        ``states`` are what the layer before the last one and the last one get, [n, hidden] float32 at the hints' positions;
+        ``embedding`` is [vocabulary, hidden].
         """
         defined, asked = states[0][: len(hints.owners)], _normed(states[1][len(hints.owners) :])
         loss = 0.0 * (self.owner.sum() + self.second.sum() + self.mention.sum() + self.bias)

@@ -47,8 +47,8 @@ def system_prompt(rng: random.Random) -> str | None:
 
 
 def conversation(rng: random.Random, weights: dict[str, float]) -> Conversation:
-    """One training conversation; `weights` are relative frequencies of the plain kinds, `recall`,
-    `tools` and `which`.
+    """One training conversation; ``weights`` are relative frequencies of the plain kinds, ``recall``,
+    ``tools`` and ``which``.
     """
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind == "recall":

@@ -60,7 +60,7 @@ class LayerWeights:
 class Weights:
     """The whole model's stored weights.
 
-    embedding, head: [vocabulary, hidden] of the same codes, the head's values unrounded where `dtype` holds them.
+    embedding, head: [vocabulary, hidden] of the same codes, the head's values unrounded where ``dtype`` holds them.
     """
 
     embedding: Tensor
@@ -115,7 +115,7 @@ class Sapling(nn.Module):
 
 
 def rotate(x: Tensor, positions: Tensor, shape: Shape) -> Tensor:
-    """RoPE on the first `rotary_dim` of the head's dimensions, pairing i with i + rotary_dim/2; x is [n,
+    """RoPE on the first ``rotary_dim`` of the head's dimensions, pairing i with i + rotary_dim/2; x is [n,
     heads, head_dim].
     """
     half = shape.rotary_dim // 2
@@ -160,7 +160,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, groups: tuple[Group, ...], window
 
 
 def causal(length: int, window: int | None) -> Tensor:
-    """What to add to scores [length, length]: 0 for the query itself and the `window` − 1 keys before it,
+    """What to add to scores [length, length]: 0 for the query itself and the ``window`` − 1 keys before it,
     else −∞.
     """
     distance = torch.arange(length)[:, None] - torch.arange(length)
@@ -205,7 +205,7 @@ def experts(x: Tensor, weights: LayerWeights, shape: Shape) -> tuple[Tensor, Ten
 
 def _slots(chosen: Tensor, counts: Tensor) -> tuple[Tensor, list[int]]:
     """Choices [n, active] in the experts' order, and how many each expert gets; −1 fills up to a multiple
-    of `ROUND`.
+    of ``ROUND``.
 
     Few different sizes matter: the bf16 matrix product compiles itself anew for each one that it has not met.
     """
@@ -233,7 +233,7 @@ class States:
 
 
 def hidden_states(weights: Weights, batch: Batch, shape: Shape, wanted: Tensor) -> States:
-    """The forward pass; `wanted` are the flat positions whose final state is needed."""
+    """The forward pass; ``wanted`` are the flat positions whose final state is needed."""
     x = weights.embedding[batch.ids]
     balances, tapped = [], []
     for index, layer in enumerate(weights.layers):

@@ -79,7 +79,7 @@ class _Rounded(torch.autograd.Function):
 
 
 def ternary(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The ternary value of each row, in `dtype` (exact in bf16 and float32)."""
+    """The ternary value of each row, in ``dtype`` (exact in bf16 and float32)."""
     return _Ternary.apply(weight, dtype)  # type: ignore[no-any-return, no-untyped-call]
 
 

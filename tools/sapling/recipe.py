@@ -40,8 +40,8 @@ CHOOSING = {
 
 @attrs.frozen(kw_only=True)
 class Stage:
-    """A stretch of training: what is in it, for how many tokens, and its learning rate, which rises over `warm_up` tokens
-    and falls in a line to 0 from the share `decay_from` on.
+    """A stretch of training: what is in it, for how many tokens, and its learning rate, which rises over ``warm_up`` tokens
+    and falls in a line to 0 from the share ``decay_from`` on.
     """
 
     mix: dict[str, float]
@@ -51,7 +51,7 @@ class Stage:
     decay_from: float = 0.25
 
     def rate_at(self, done: float) -> float:
-        """The rate after the share `done`, 0 to 1, of the stage."""
+        """The rate after the share ``done``, 0 to 1, of the stage."""
         warm = min(1.0, done * self.tokens / self.warm_up + 0.01)
         fall = min(1.0, (1.0 - done) / (1.0 - self.decay_from))
         return self.rate * warm * max(fall, 0.0)
@@ -86,7 +86,7 @@ class Recipe:
         return sum(stage.tokens for stage in self.stages)
 
     def stage_at(self, progress: float) -> tuple[Stage, float]:
-        """The stage after the share `progress` of all tokens, and the share of that stage."""
+        """The stage after the share ``progress`` of all tokens, and the share of that stage."""
         done = progress * self.tokens
         for stage in self.stages[:-1]:
             if done < stage.tokens:

@@ -27,7 +27,7 @@ def encoded(tokenizer: Tokenizer, talk: Conversation) -> tuple[list[int], list[b
 def step_samples(
     tokenizer: Tokenizer, rng: random.Random, mix: dict[str, float], tokens: int
 ) -> list[tuple[list[int], list[bool]]]:
-    """As many fresh samples as fit into `tokens` tokens, and one of nothing but padding for the rest."""
+    """As many fresh samples as fit into ``tokens`` tokens, and one of nothing but padding for the rest."""
     samples: list[tuple[list[int], list[bool]]] = []
     room = tokens
     while True:

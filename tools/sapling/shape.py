@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """Sizes of a small Maple; see `config` for what each one is called there."""
+    """Sizes of a small Maple; see ``config`` for what each one is called there."""
 
     vocabulary: int = 2560
     hidden: int = 256

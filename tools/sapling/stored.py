@@ -36,7 +36,7 @@ def shape_of(folder: Path) -> Shape:
 
 
 def stored_weights(folder: Path) -> Weights:
-    """Float32 weights of the export in `folder`. Raises ValueError when head and embeddings differ (they
+    """Float32 weights of the export in ``folder``. Raises ValueError when head and embeddings differ (they
     are trained as one).
     """
     shape = shape_of(folder)

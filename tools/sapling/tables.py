@@ -20,5 +20,5 @@ def table(name: str) -> dict[str, Any]:
 
 
 def both(entry: dict[str, Any]) -> dict[Split, tuple[str, ...]]:
-    """The `train` and `heldout` lists of an entry."""
+    """The ``train`` and ``heldout`` lists of an entry."""
     return {"train": tuple(entry["train"]), "heldout": tuple(entry["heldout"])}

@@ -3,7 +3,7 @@ template as one token each.
 
 A word has the same tokens after a space and after a quote, because copying depends on it; only words that
 are never data take
-their space along. `ignore_merges` lets a fixed phrase be one token without the merges that would build it.
+their space along. ``ignore_merges`` lets a fixed phrase be one token without the merges that would build it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PATTERN = "|".join(
 
 
 def train(seed: int, conversations: int, size: int, weights: dict[str, float]) -> Tokenizer:
-    """A tokenizer of `size` tokens from generated conversations; special tokens take ids 0 to 8."""
+    """A tokenizer of ``size`` tokens from generated conversations; special tokens take ids 0 to 8."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -50,7 +50,7 @@ class _State:
 
 def train(rank: int, recipe: Recipe, run: Run) -> None:
     """The loop of one process; rank 0 writes the log, the checkpoints and the held-out probes. Resumes from
-    `last.pt`.
+    ``last.pt``.
     """
     torch.set_num_threads(1)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")

@@ -46,7 +46,7 @@ _RESERVED = _reserved()
 
 
 class Draws(random.Random):
-    """A random generator; a share `variety` of its made-up words is joined from `pieces`, a tokenizer's own.
+    """A random generator; a share ``variety`` of its made-up words is joined from ``pieces``, a tokenizer's own.
 
     So every token is copied often, not only those that the common words are made of.
     """

@@ -22,7 +22,7 @@ class BlockPool:
 
     A block's generation tells its taking from earlier ones; whoever notes a block notes it too.
 
-    A freed block stays warm, its pages in memory, until it is taken again or `cool` gives them up. Warm blocks
+    A freed block stays warm, its pages in memory, until it is taken again or ``cool`` gives them up. Warm blocks
     are handed out first, so the memory of blocks that were never needed is never touched.
     """
 

@@ -1,3 +1,4 @@
+// The paths there may be, and which of them this processor runs.
 #pragma once
 
 #include "kernel_table.h"

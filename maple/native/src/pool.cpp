@@ -1,3 +1,4 @@
+// The pool: its threads take chunks until there are none, then spin, then yield, then sleep.
 #include "pool.h"
 
 #if defined(__x86_64__) || defined(__i386__)

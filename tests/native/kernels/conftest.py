@@ -152,7 +152,7 @@ def sample_of() -> Callable[[Kind, int, int], Sample]:
 
 @pytest.fixture
 def linear() -> Callable[..., Singles]:
-    """`linear(matrix, x, activations, path)`: the product that the kernels make of it, float32 [tokens,
+    """``linear(matrix, x, activations, path)``: the product that the kernels make of it, float32 [tokens,
     rows].
     """
     import ctypes

@@ -22,7 +22,7 @@ LIBC.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
 
 
 def guarded_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Exactly `size` bytes from the sanitizer's allocator, so that one byte beyond them is an error."""
+    """Exactly ``size`` bytes from the sanitizer's allocator, so that one byte beyond them is an error."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(LIBC.aligned_alloc(64, size)))
 
 

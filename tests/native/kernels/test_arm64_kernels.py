@@ -70,7 +70,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
 
 
 def parts_of(golden: Any, prompt: list[int]) -> Iterator[bytes]:
-    """What the driver's `Model` takes, in its order."""
+    """What the driver's ``Model`` takes, in its order."""
 
     def matrix(packed: PackedMatrix) -> tuple[bytes, bytes]:
         shape = np.array([packed.kind, packed.rows, packed.cols, packed.count], np.int32)

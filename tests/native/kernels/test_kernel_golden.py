@@ -15,7 +15,7 @@ SPELLINGS = ("mlx-2bit", "bf16-stacked", "bf16-per-expert")
 
 
 def chunked(model: Any, conversation: Any, tokens: list[int], size: int) -> Any:
-    """All logits of `tokens`, `size` at a time."""
+    """All logits of ``tokens``, ``size`` at a time."""
     rows = []
     for first in range(0, len(tokens), size):
         part = tokens[first : first + size]
@@ -24,7 +24,7 @@ def chunked(model: Any, conversation: Any, tokens: list[int], size: int) -> Any:
 
 
 def each_path() -> Iterable[str]:
-    """Every path this processor can run; `scalar` at least is always named."""
+    """Every path this processor can run; ``scalar`` at least is always named."""
     info = available()
     return info.paths if isinstance(info, KernelInfo) else ("scalar",)
 

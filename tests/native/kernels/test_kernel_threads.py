@@ -26,7 +26,7 @@ def wide(wide_folder: pathlib.Path) -> NativeWeights:
 
 
 def logits(wide: NativeWeights, sizes: list[int], *, threads: int, path: str | None = None) -> bytes:
-    """Of the last token of each part of a text that is cut into `sizes`."""
+    """Of the last token of each part of a text that is cut into ``sizes``."""
     ids = np.random.default_rng(3).integers(0, 512, sum(sizes)).astype(np.int32)
     blocks = np.arange(-(-len(ids) // BLOCK), dtype=np.int32)
     rows, at = [], 0

@@ -13,7 +13,7 @@ from maple.engine.errors import EngineError
 
 
 class LocalFleet:
-    """`Fleet` over hosts in this process. What crosses is pickled and read back, as between machines."""
+    """``Fleet`` over hosts in this process. What crosses is pickled and read back, as between machines."""
 
     def __init__(self, make: Callable[[str], ReplicaHost]) -> None:
         self._make = make

@@ -16,7 +16,7 @@ quadratic step minutes or hours."""
 
 
 def until(condition: Callable[[], object], message: str = "it never came about", pause: float = 0.01) -> None:
-    """Ask again every `pause` seconds until the condition is true."""
+    """Ask again every ``pause`` seconds until the condition is true."""
     deadline = time.monotonic() + HANG_GUARD
     while not condition():
         assert time.monotonic() < deadline, message
@@ -24,7 +24,7 @@ def until(condition: Callable[[], object], message: str = "it never came about",
 
 
 async def comes_about(condition: Callable[[], object], pause: float = 0.01) -> None:
-    """`until` on an event loop that goes on meanwhile."""
+    """``until`` on an event loop that goes on meanwhile."""
     async with asyncio.timeout(HANG_GUARD):
         while not condition():  # noqa: ASYNC110 -- a count tells nobody when it changes
             await asyncio.sleep(pause)

@@ -24,7 +24,7 @@ SWIGLU_LIMIT = 7.0
 class Reference:
     """A small Maple, held in float64 as dense matrices.
 
-    head: what an affine 4-bit head means. "rounded": each weight is rounded to bf16, as MLX's `dequantize`
+    head: what an affine 4-bit head means. "rounded": each weight is rounded to bf16, as MLX's ``dequantize``
     does it; "exact": scale * code + bias as it is, as MLX's own product of one vector does it. Embeddings are
     rounded in both.
     """

@@ -80,7 +80,7 @@ def product_working(a: int, b: int) -> str:
 
 
 def _partial(a: int, digit: int) -> tuple[int, str]:
-    """`a` (two digits) times one digit: the product and its row of working."""
+    """``a`` (two digits) times one digit: the product and its row of working."""
     low, high = a % 10 * digit, a // 10 * digit
     middle = low // 10 + high % 10
     row = (
@@ -105,7 +105,7 @@ KIND_OF = {"+": "sum", "-": "difference", "*": "product"}
 
 
 def exchange(rng: random.Random, split: Split, operator: str) -> Exchange:
-    """One question with `operator`; without thinking the working is part of the answer."""
+    """One question with ``operator``; without thinking the working is part of the answer."""
     a, b = operands(rng, operator, split)
     result = _RESULTS[operator](a, b)
     working, answer = _WORKINGS[operator](a, b), f"The answer is {result}."

@@ -14,7 +14,7 @@ from tools.sapling.words import Split, made_up_word, name, number, place, thing
 
 @attrs.frozen
 class Matter:
-    """One thing a user may say about themselves: how it is said and asked for, `{v}` standing for the
+    """One thing a user may say about themselves: how it is said and asked for, ``{v}`` standing for the
     value.
     """
 

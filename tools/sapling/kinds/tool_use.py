@@ -50,7 +50,7 @@ _CONDITIONS = [
 
 @attrs.frozen
 class Request:
-    """One need voiced in words and the call that meets it; `topic` is written as it stands in `text`."""
+    """One need voiced in words and the call that meets it; ``topic`` is written as it stands in ``text``."""
 
     text: str
     topic: str
@@ -59,7 +59,7 @@ class Request:
 
 
 def request(rng: random.Random, split: Split, tool: Tool) -> Request:
-    """A question that `tool` answers, with fresh arguments in the schema's order."""
+    """A question that ``tool`` answers, with fresh arguments in the schema's order."""
     text = rng.choice(tool.asked)
     mentioned = [parameter for parameter in tool.parameters if "{" + parameter.name + "}" in text]
     arguments: dict[str, Any] = {

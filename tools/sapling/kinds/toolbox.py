@@ -17,7 +17,7 @@ from tools.sapling.words import Split, made_up_word, name, number, place, thing
 
 @attrs.frozen
 class Parameter:
-    """A parameter: its JSON name, what it holds (`place`, `name`, `number`, …) and whether a call must give
+    """A parameter: its JSON name, what it holds (``place``, ``name``, ``number``, …) and whether a call must give
     it.
     """
 
@@ -33,7 +33,7 @@ class Parameter:
 
 @attrs.frozen
 class Tool:
-    """A function, how its need is voiced (`{param}` in the text) and the keys of what it answers."""
+    """A function, how its need is voiced (``{param}`` in the text) and the keys of what it answers."""
 
     name: str
     description: str
@@ -132,7 +132,7 @@ def _capital(rng: random.Random, text: str) -> str:
 
 
 def _question(rng: random.Random, parameter: Parameter, fields: dict[str, str]) -> str:
-    """A question with the parameter's value in it, `{name}` standing for the value."""
+    """A question with the parameter's value in it, ``{name}`` standing for the value."""
     held = "{" + parameter.name + "}"
     if rng.random() < 0.1:
         return str(rng.choice(_RANDOM["value_first"]).format(x=held, **fields))
@@ -287,7 +287,7 @@ _VALUES: dict[str, Callable[[random.Random, Split], Any]] = {
 def schema(rng: random.Random, tool: Tool, *, varied: bool = False) -> dict[str, Any]:
     """The tool as an OpenAI client sends it; details that clients leave out are left out at times.
 
-    `varied` ones also have the keys and the order of keys that libraries' generators write.
+    ``varied`` ones also have the keys and the order of keys that libraries' generators write.
     """
     properties: dict[str, Any] = {}
     detailed = rng.random() < 0.3
@@ -332,7 +332,7 @@ def _generated(rng: random.Random, function: dict[str, Any]) -> None:
 
 
 def draw(rng: random.Random, split: Split, count: int) -> list[Tool]:
-    """`count` tools with different names and topics."""
+    """``count`` tools with different names and topics."""
     chosen: dict[str, Tool] = {}
     while len(chosen) < count:
         tool = _drawn(rng, split)

@@ -1,3 +1,4 @@
+// The kernels for AVX2, FMA and F16C.
 #define MAPLE_LOOKUP
 #include "../kernel_table.h"
 #if defined(__x86_64__)

@@ -1,3 +1,4 @@
+// The kernels for AVX-512 with VNNI.
 #include "../kernel_table.h"
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+// The kernels for AVX-512 with VNNI and VBMI.
 #define MAPLE_LOOKUP
 #define MAPLE_LOOKUP_TRIPLES
 #include "../kernel_table.h"

@@ -1,3 +1,4 @@
+// The kernels for AVX2 with AVX-VNNI.
 #define MAPLE_AVX_VNNI 1
 #define MAPLE_LOOKUP
 #include "../kernel_table.h"

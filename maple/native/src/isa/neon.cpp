@@ -1,3 +1,4 @@
+// The kernels for NEON.
 #include "../kernel_table.h"
 #if defined(__aarch64__)
 #include <arm_neon.h>

@@ -1,3 +1,4 @@
+// The kernels for NEON with dot products.
 #define MAPLE_DOTPROD 1
 #include "../kernel_table.h"
 #if defined(__aarch64__)

@@ -1,3 +1,4 @@
+// The kernels for any processor.
 #include "../kernel_table.h"
 #include <cmath>
 
