@@ -13,6 +13,7 @@ class ShoutTools(DelimitedToolParser):
 
     def calls(self, body: str) -> Sequence[ToolCall]:
         name, _, arguments = body.strip().partition(" ")
+        arguments = arguments.strip()
         return (ToolCall(name, arguments),) if name and is_json(arguments, "{") else ()
 
 

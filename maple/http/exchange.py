@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import cast
 
 import structlog
+from maple_plugins.errors import ParserFailed
 from maple_protocols.dialect import Failure, Reply
 from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError, stream_request_body
@@ -193,10 +194,13 @@ class Exchange(DescribedHandler):
         tb: TracebackType | None,
     ) -> None:
         """Log what nobody meant to happen, with where it happened."""
-        if value is not None and refusal(value) is None and not isinstance(value, HTTPError):
-            log.error(
-                "http.crash", request_id=self.request_id, route=self.route, exception=traceback_text(value)
-            )
+        if value is None or refusal(value) is not None or isinstance(value, HTTPError):
+            return
+        at = {"request_id": self.request_id, "route": self.route}
+        if isinstance(value, ParserFailed):
+            log.error("parser.failed", parser=value.target, exception=traceback_text(value), **at)
+        else:
+            log.error("http.crash", exception=traceback_text(value), **at)
 
     def decode_argument(self, value: bytes, name: str | None = None) -> str:
         """Path groups and query values may hold any bytes; what they must be is checked where it matters."""

@@ -7,14 +7,18 @@ as plain as "one text between two markers" derives from ``DelimitedToolParser`` 
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
 import attrs
 
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ToolCall
+from maple_plugins.json_scan import JsonScan
 from maple_plugins.parser import MarkupFault, ParserContext
 from maple_plugins.spans import EdgeTrim, Found, MarkerSearch
+
+_BRACKET = re.compile(r"[{\[]")
 
 
 @attrs.frozen(kw_only=True)
@@ -140,7 +144,7 @@ class BlockToolParser(abc.ABC):
 class DelimitedToolParser(BlockToolParser):
     """For formats with one opening and one closing marker: ``markers`` are these two, in this order.
 
-    The first closing marker ends the block, wherever it stands.
+    The first closing marker that stands in no string of the JSON between them ends the block.
     """
 
     @abc.abstractmethod
@@ -158,11 +162,25 @@ class _DelimitedBlock(Block):
         self._opener = parser.markers[0]
         self._search = MarkerSearch(parser.markers[1:])
         self._body: list[str] = []
+        self._json: JsonScan | None = None
 
     def feed(self, text: str, at: int) -> tuple[int, BlockEnd | None]:
         found = self._search.feed(text, at)
-        self._body.append(found.before)
-        return found.end, None if found.marker is None else self._end(found.marker)
+        self._take(found.before)
+        if found.marker is None:
+            return found.end, None
+        if self._json is None or not self._json.in_string:
+            return found.end, self._end(found.marker)
+        self._take(found.marker)
+        return found.end, None
+
+    def _take(self, text: str) -> None:
+        self._body.append(text)
+        begin = 0
+        if self._json is None and (bracket := _BRACKET.search(text)):
+            self._json, begin = JsonScan(bracket[0]), bracket.end()
+        if self._json is not None:
+            self._json.feed(text, begin)
 
     def close(self, finish: ModelFinish) -> BlockEnd:
         self._body.append(self._search.close())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from maple_plugins.errors import ParserFailed
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ReasoningDelta
 from maple_plugins.parser import MarkupFault, ReasoningParser, TellsFault, ToolParser
 
@@ -30,23 +31,34 @@ class Chain:
         return self._tools.fault if isinstance(self._tools, TellsFault) else None
 
     def feed(self, text: str) -> tuple[ParserEvent, ...]:
-        """Take the next piece of the model's text and return what is certain now."""
-        return tuple(_joined(self._through_tools(self._reasoning.feed(text)))) if text else ()
+        """Take the next piece of the model's text and return what is certain now. Raises ParserFailed."""
+        return tuple(_joined(self._through_tools(_said(self._reasoning, "feed", text)))) if text else ()
 
     def close(self, finish: ModelFinish) -> tuple[ParserEvent, ...]:
-        """End the text and return everything still held. Called once; nothing is fed afterwards."""
+        """End the text and return everything still held. Called once; nothing is fed afterwards.
+
+        Raises ParserFailed.
+        """
         return tuple(_joined(self._closing(finish)))
 
     def _closing(self, finish: ModelFinish) -> Iterator[ParserEvent]:
-        yield from self._through_tools(self._reasoning.close(finish))
-        yield from self._tools.close(finish)
+        yield from self._through_tools(_said(self._reasoning, "close", finish))
+        yield from _said(self._tools, "close", finish)
 
     def _through_tools(self, events: Iterable[ParserEvent]) -> Iterator[ParserEvent]:
         for event in events:
             if isinstance(event, ContentDelta):
-                yield from self._tools.feed(event.text) if event.text else ()
+                yield from _said(self._tools, "feed", event.text) if event.text else ()
             else:
                 yield event
+
+
+def _said(parser: ReasoningParser | ToolParser, method: str, given: str) -> Sequence[ParserEvent]:
+    """What a parser says to a piece or to the end. A plugin may raise anything: ParserFailed names it."""
+    try:
+        return tuple(getattr(parser, method)(given))
+    except Exception as error:
+        raise ParserFailed(f"{type(parser).__module__}:{type(parser).__qualname__}") from error
 
 
 def _joined(events: Iterable[ParserEvent]) -> Iterator[ParserEvent]:

@@ -1,4 +1,4 @@
-"""Why a parser could not be chosen. Every leaf has its facts as fields and one line for a start-up error."""
+"""Why a parser could not be chosen, or failed. Every leaf has its facts as fields and one line for a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import attrs
 
 
 class ParserError(Exception):
-    """Base of every error that choosing a parser can raise."""
+    """Base of every error that choosing or running a parser can raise."""
 
 
 @attrs.define(eq=False)
@@ -79,3 +79,13 @@ class NotAParser(ParserError):
 
     def __str__(self) -> str:
         return f"{self.target} is no {self.kind} parser: {self.reason}"
+
+
+@attrs.define(eq=False)
+class ParserFailed(ParserError):
+    """A parser raised while it read a text; ``target`` is ``module:Class``, ``__cause__`` what it raised."""
+
+    target: str
+
+    def __str__(self) -> str:
+        return f"the parser {self.target} failed"

@@ -83,6 +83,11 @@ class JsonScan:
         return "".join(self._parts)
 
     @property
+    def in_string(self) -> bool:
+        """Whether the text so far ends within a string."""
+        return self.state == "open" and self._step in (self._in_string, self._in_escape, self._in_hex)
+
+    @property
     def objects(self) -> tuple[str, ...]:
         """The object itself, or the objects that are an array's elements, as far as they are complete."""
         text = self.text

@@ -19,91 +19,39 @@ import attrs
 from maple_plugins.compose import Chain
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ReasoningDelta, ToolCall
 from maple_plugins.fold import Message, fold
-from maple_plugins.parser import ParserContext, ReasoningParser, ToolParser, ToolSpec
+from maple_plugins.kit_cases import (
+    SEED,
+    CaseChain,
+    ContractViolation,
+    ParserCase,
+    is_object,
+    random_cuts,
+    replay,
+    require,
+    require_calls,
+    require_equal,
+    require_expected,
+    single_splits,
+)
+from maple_plugins.parser import ParserContext, ReasoningParser, ToolParser
 from maple_plugins.parsers.none import NoReasoning, NoTools
 
-SEED = 20
-RANDOM_CUTS = 50
 CUT_OFF_POSITIONS = 200
 _FINISHES: tuple[ModelFinish, ...] = ("stop", "length")
+_SPACES = (" ", "\n", "\n\n  ")
+_STRING = "note"
+"""The argument that takes a string with a marker in it."""
 _FILLERS = "#~^`@$%&"
 
-
-class ContractViolation(AssertionError):
-    """A parser broke its contract; the message says in which case, and how."""
-
-
-@attrs.frozen(kw_only=True)
-class ParserCase:
-    """A raw model output and the message it must become.
-
-    ``calls`` are names with arguments as JSON values. ``content`` None means that the whole answer was calls.
-    """
-
-    name: str
-    raw: str
-    in_reasoning: bool = False
-    finish: ModelFinish = "stop"
-    tools: tuple[ToolSpec, ...] = ()
-    reasoning: str | None = None
-    content: str | None = ""
-    calls: tuple[tuple[str, Mapping[str, object]], ...] = ()
-
-    @classmethod
-    def from_json(cls, line: str) -> ParserCase:
-        """Read a line with name, raw, in_reasoning, model_finish, reasoning, content and tool_calls."""
-        fields = json.loads(line)
-        return cls(
-            name=fields["name"],
-            raw=fields["raw"],
-            in_reasoning=fields["in_reasoning"],
-            finish=fields["model_finish"],
-            reasoning=fields["reasoning"],
-            content=fields["content"],
-            calls=tuple((call["name"], call["arguments"]) for call in fields["tool_calls"]),
-        )
-
-    @property
-    def context(self) -> ParserContext:
-        """What the parsers are told."""
-        return ParserContext(in_reasoning=self.in_reasoning, tools=self.tools)
-
-
-def single_splits(text: str) -> Iterator[list[str]]:
-    """Every way of cutting the text in two."""
-    return ([text[:at], text[at:]] for at in range(1, len(text)))
-
-
-def random_cuts(text: str, count: int = RANDOM_CUTS, seed: int = SEED) -> Iterator[list[str]]:
-    """``count`` seeded ways of cutting the text into pieces of 1 to 12 characters."""
-    dice = random.Random(seed)  # noqa: S311 -- reproducible cuts, not secrets
-    for _ in range(count):
-        pieces, at = [], 0
-        while at < len(text):
-            size = dice.randint(1, 12)
-            pieces.append(text[at : at + size])
-            at += size
-        yield pieces
-
-
-def replay(
-    case: ParserCase,
-    pieces: Iterable[str],
-    *,
-    reasoning: type[ReasoningParser] = NoReasoning,
-    tools: type[ToolParser] = NoTools,
-) -> Message:
-    """The message that new parsers make of the pieces; the case tells how its text begins and ends."""
-    chain = Chain(reasoning(case.context), tools(case.context))
-    events = [event for piece in pieces for event in chain.feed(piece)]
-    return fold([*events, *chain.close(case.finish)])
-
-
-def require_expected(case: ParserCase, pieces: Sequence[str], message: Message) -> None:
-    """Raise ContractViolation unless the message is the case's; arguments are compared as JSON values."""
-    calls = tuple((call.name, json.loads(call.arguments)) for call in message.calls)
-    got = (message.reasoning, message.content, calls)
-    _require_equal(case, pieces, got, (case.reasoning, case.content, case.calls))
+__all__ = [
+    "ContractViolation",
+    "ParserCase",
+    "ParserContract",
+    "random_cuts",
+    "replay",
+    "require_expected",
+    "single_splits",
+]
 
 
 class ParserContract:
@@ -120,7 +68,7 @@ class ParserContract:
 
     def test_there_are_cases(self) -> None:
         """A contract without cases would hold for any parser."""
-        _require(len(self.cases) > 0, f"{type(self).__name__}.cases is empty")
+        require(len(self.cases) > 0, f"{type(self).__name__}.cases is empty")
 
     def test_whole_text(self) -> None:
         """Each case fed at once gives its message."""
@@ -152,7 +100,7 @@ class ParserContract:
                     cut_off = attrs.evolve(case, raw=raw, finish=finish)
                     whole = self._message(cut_off, [raw])
                     for pieces in (list(raw), *random_cuts(raw, count=1)):
-                        _require_equal(cut_off, pieces, self._message(cut_off, pieces), whole)
+                        require_equal(cut_off, pieces, self._message(cut_off, pieces), whole)
 
     def test_interleaved_instances(self) -> None:
         """Two instances fed in turn do not know of each other."""
@@ -175,7 +123,7 @@ class ParserContract:
             for char in case.raw:
                 sent += chain.feed(char)
                 so_far = fold(sent)
-                _require(
+                require(
                     _begins(final, so_far), f"{case.name}: {so_far} was sent, but the message became {final}"
                 )
 
@@ -191,7 +139,7 @@ class ParserContract:
                     break
                 sent += _sent(chain.feed(char))
                 held = len(fed) - sent - fed.count("\n")
-                _require(held <= longest, f"{case.name}: {held} characters are held after {fed!r}")
+                require(held <= longest, f"{case.name}: {held} characters are held after {fed!r}")
 
     def test_look_alikes_are_released(self) -> None:
         """The beginning of a marker that goes on otherwise is text, and is sent at once."""
@@ -208,13 +156,39 @@ class ParserContract:
         for raw in derived if self.malformed is None else self.malformed:
             for finish in _FINISHES:
                 for pieces in ([raw], list(raw)):
-                    parser = self.tools(ParserContext())
-                    events = [event for piece in pieces for event in parser.feed(piece)]
-                    message = fold([*events, *parser.close(finish)])
-                    _require(message == Message(reasoning=None, content=raw), f"{raw!r} became {message}")
+                    case = ParserCase(name=f"malformed {raw!r}", raw=raw, finish=finish)
+                    message = replay(case, pieces, tools=self.tools)
+                    require(message == Message(reasoning=None, content=raw), f"{raw!r} became {message}")
+
+    def test_white_space_around_arguments(self) -> None:
+        """Where a call's JSON stands in the text, white space before and behind it changes no call.
+
+        Where nothing closes a block, what is behind the JSON may be the answer's.
+        """
+        for case, at, end in self._with_arguments():
+            for space in _SPACES:
+                for before, behind in ((space, ""), ("", space)):
+                    raw = case.raw[:at] + before + case.raw[at:end] + behind + case.raw[end:]
+                    varied = attrs.evolve(case, name=f"{case.name}, {space!r} added", raw=raw)
+                    require_calls(varied, self._message(varied, [raw]))
+
+    def test_markers_in_strings(self) -> None:
+        """A marker in a string of a call's JSON is the string's: it neither opens nor closes anything."""
+        for case, at, end in self._with_arguments():
+            name, arguments = case.calls[0]
+            for marker in self.tools.markers:
+                quoted = {**arguments, _STRING: f"a {marker} b"}
+                raw = case.raw[:at] + json.dumps(quoted, ensure_ascii=False) + case.raw[end:]
+                calls = ((name, quoted), *case.calls[1:])
+                varied = attrs.evolve(case, name=f"{case.name}, {marker!r} in a string", raw=raw, calls=calls)
+                for pieces in ([raw], list(raw)):
+                    self._check(varied, pieces)
 
     def test_vocabulary(self) -> None:
-        """Reasoning parsers say reasoning and content, tool parsers content and calls; no delta is empty."""
+        """Reasoning parsers say reasoning and content, tool parsers content and calls.
+
+        No delta is empty, and neither is the name of a call; its arguments are the JSON text of an object.
+        """
         for case in self.cases:
             reasoning, tools = self.reasoning(case.context), self.tools(case.context)
             split = [*reasoning.feed(case.raw), *reasoning.close(case.finish)]
@@ -223,8 +197,18 @@ class ParserContract:
             found = [*tools.feed(answer), *tools.close(case.finish)] if answer else []
             _require_vocabulary(case, found, (ContentDelta, ToolCall))
 
+    def _with_arguments(self) -> Iterator[tuple[ParserCase, int, int]]:
+        """The cases whose first call's JSON can be found in the text, and where it begins and ends.
+
+        Not every format is free of its tools' schemas, so that a case with schemas is left as it is.
+        """
+        for case in self.cases:
+            found = None if case.tools or not case.calls else _place(case.raw, case.calls[0][1])
+            if found is not None:
+                yield case, *found
+
     def _chain(self, case: ParserCase) -> Chain:
-        return Chain(self.reasoning(case.context), self.tools(case.context))
+        return CaseChain(case, self.reasoning, self.tools)
 
     def _message(self, case: ParserCase, pieces: Sequence[str]) -> Message:
         return replay(case, pieces, reasoning=self.reasoning, tools=self.tools)
@@ -236,7 +220,7 @@ class ParserContract:
         chain = Chain(self.reasoning(context), self.tools(context))
         opened = any(marker in text for marker in self._markers())
         sent = sum(_sent(chain.feed(char)) for char in text)
-        _require(opened or sent == len(text), f"{len(text) - sent} characters of {text!r} are held")
+        require(opened or sent == len(text), f"{len(text) - sent} characters of {text!r} are held")
 
     def _markers(self) -> tuple[str, ...]:
         return (*self.reasoning.markers, *self.tools.markers)
@@ -254,6 +238,19 @@ def _beginnings(raw: str) -> Iterator[str]:
     return (raw[:end] for end in ends)
 
 
+def _place(raw: str, arguments: Mapping[str, object]) -> tuple[int, int] | None:
+    """Where the JSON text of ``arguments`` stands, if it stands there once."""
+    found = []
+    for at in (at for at, char in enumerate(raw) if char == "{"):
+        try:
+            value, end = json.JSONDecoder().raw_decode(raw, at)
+        except ValueError:
+            continue
+        if value == arguments:
+            found.append((at, end))
+    return found[0] if len(found) == 1 else None
+
+
 def _begins(final: Message, so_far: Message) -> bool:
     return (
         (final.reasoning or "").startswith(so_far.reasoning or "")
@@ -266,18 +263,13 @@ def _sent(events: Iterable[ParserEvent]) -> int:
     return sum(len(event.text) for event in events if isinstance(event, (ReasoningDelta, ContentDelta)))
 
 
-def _require(kept: bool, message: str) -> None:
-    if not kept:
-        raise ContractViolation(message)
-
-
-def _require_equal(case: ParserCase, pieces: Sequence[str], got: object, expected: object) -> None:
-    _require(got == expected, f"{case.name}: {pieces!r} at {case.finish} gave {got}, expected {expected}")
-
-
 def _require_vocabulary(
     case: ParserCase, events: Iterable[ParserEvent], kinds: tuple[type[ParserEvent], ...]
 ) -> None:
     for event in events:
-        _require(isinstance(event, kinds), f"{case.name}: {event} is not for this kind of parser to say")
-        _require(isinstance(event, ToolCall) or event.text != "", f"{case.name}: a delta is empty")
+        require(isinstance(event, kinds), f"{case.name}: {event} is not for this kind of parser to say")
+        if isinstance(event, ToolCall):
+            require(event.name != "", f"{case.name}: a call has no name")
+            require(is_object(event.arguments), f"{case.name}: {event.arguments!r} is no JSON object")
+        else:
+            require(event.text != "", f"{case.name}: a delta is empty")

@@ -134,7 +134,7 @@ def test_a_newcomer_gets_an_answer_and_serves_a_plugin(newcomer: Newcomer) -> No
         (newcomer.clone / "sample.py").write_text(sample, "utf-8")
         assert "391" in newcomer.type("python3 sample.py")
 
-    assert "12 passed" in newcomer.type(readme.command("pytest examples/"))
+    assert "14 passed" in newcomer.type(readme.command("pytest examples/"))
     with newcomer.serving(readme.command("--demo --tool-parser")) as address:
         answer = json.loads(newcomer.type(curl.replace(ADDRESS, address)))
         assert "391" in answer["choices"][0]["message"]["content"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import socket
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -196,6 +197,35 @@ def test_the_first_byte_of_a_stream_waits_for_no_token(serve: Serve) -> None:
     server = serve(Recording(pieces=("</think>", "a"), delay_ms=2000 * HANG_GUARD))
     with server.open_stream() as raw:
         assert raw.recv(1) == b"H"
+
+
+BROKEN_PARSER = """
+from maple_plugins.parsers.none import NoTools
+
+class Forgetful(NoTools):
+    def feed(self, text):
+        raise KeyError(text)
+"""
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_parser_that_raises_is_named_in_the_log(
+    serve: Serve, log_lines, tmp_path: pathlib.Path, stream: bool
+) -> None:
+    """By one line that says where it raised and holds none of the text; the client is told nothing of it."""
+    (tmp_path / "parser.py").write_text(BROKEN_PARSER)
+    server = serve(tool_parser=f"{tmp_path}/parser.py:Forgetful")
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    answer = server.post("/v1/chat/completions", server.chat_body(stream=stream, tools=tools))
+    error = answer.events[-2]["error"] if stream else answer.error
+    assert error == {"message": "internal error", "type": "server_error", "param": None, "code": None}
+    server.until_idle()
+    server.settle()
+    (line,) = [line for line in log_lines() if line["level"] == "error"]
+    assert (line["event"], line["parser"].rpartition(":")[2]) == ("parser.failed", "Forgetful")
+    assert "in feed" in line["exception"]
+    assert "KeyError" in line["exception"]
+    assert "Hello" not in line["exception"]
 
 
 class BrokenEncoder(ChatEncoder):

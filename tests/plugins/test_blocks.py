@@ -9,6 +9,7 @@ import pytest
 from maple_plugins.blocks import DelimitedToolParser
 from maple_plugins.compose import Chain
 from maple_plugins.events import ModelFinish, ToolCall
+from maple_plugins.json_calls import is_json
 from maple_plugins.kit import ParserCase, random_cuts, replay, single_splits
 from maple_plugins.parser import MarkupFault, ParserContext, ToolParser
 from maple_plugins.parsers.llama_json import LlamaJsonToolParser
@@ -82,3 +83,34 @@ def test_a_block_that_comes_back_as_text_is_told_of(
             chain.feed(piece)
         chain.close(finish)
         assert chain.fault == fault
+
+
+class Quoting(DelimitedToolParser):
+    """``<<{...}>>`` calls f with the object."""
+
+    markers: ClassVar[tuple[str, ...]] = ("<<", ">>")
+
+    def calls(self, body: str) -> Sequence[ToolCall]:
+        return [ToolCall("f", body)] if is_json(body, "{") else []
+
+
+@pytest.mark.parametrize(
+    ("raw", "content", "arguments"),
+    [
+        ('<<{"x": ">>"}>>', None, '{"x": ">>"}'),
+        (r'<<{"x": "\\">>', r'<<{"x": "\\">>', None),
+        (r'<<{"x": "\" >> "}>>y', "y", r'{"x": "\" >> "}'),
+        ('<<{"x": "\n>><<{}>>', '<<{"x": "\n>>', "{}"),
+        ('<<{"x": ">> b', '<<{"x": ">> b', None),
+    ],
+    ids=["closer", "escape at the end", "escaped quote", "a line end ends a string", "no end"],
+)
+def test_a_closing_marker_in_a_string_is_the_strings(
+    raw: str, content: str | None, arguments: str | None
+) -> None:
+    """However the text is cut; a string that JSON does not allow holds nothing back."""
+    case = ParserCase(name="quoted", raw=raw)
+    for pieces in ([raw], list(raw), *single_splits(raw)):
+        message = replay(case, pieces, tools=Quoting)
+        assert message.content == content
+        assert [call.arguments for call in message.calls] == ([] if arguments is None else [arguments])

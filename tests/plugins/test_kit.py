@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
 import attrs
+import pytest
+from maple_plugins.blocks import BlockToolParser, DelimitedToolParser
 from maple_plugins.events import ContentDelta, ModelFinish, ParserEvent, ReasoningDelta, ToolCall
+from maple_plugins.json_calls import is_json, read_call
 from maple_plugins.kit import (
     ContractViolation,
     ParserCase,
@@ -24,6 +28,7 @@ from maple_plugins.parsers.think import ThinkParser
 
 CALL = '<tool_call>{"name": "f"}</tool_call>'
 CASE = ParserCase(name="a call", raw=f"Hm <b.\n{CALL}", content="Hm <b.", calls=(("f", {}),))
+CALL_WITH = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
 CHECKS = tuple(name for name in vars(ParserContract) if name.startswith("test_"))
 
 
@@ -113,7 +118,30 @@ class _Leaking(MapleToolParser):
         return [ToolCall("f", "{}"), *super().close(finish)]
 
 
-def _contract(tools: type[NoTools | MapleToolParser], *cases: ParserCase) -> type[ParserContract]:
+class _Nameless(MapleToolParser):
+    """Calls nothing, with a list."""
+
+    def close(self, finish: ModelFinish) -> Sequence[ParserEvent]:
+        return [*super().close(finish), self.call]
+
+    call: ClassVar[ToolCall] = ToolCall("", "{}")
+
+
+class _Listing(_Nameless):
+    call = ToolCall("f", "[1]")
+
+
+class _Exact(DelimitedToolParser):
+    """Takes no white space around arguments."""
+
+    markers = ("<tool_call>", "</tool_call>")
+
+    def calls(self, body: str) -> Sequence[ToolCall]:
+        found = re.fullmatch(r'\{"name": "(\w+)", "arguments": (\{.*\})\}', body)
+        return [ToolCall(found[1], found[2])] if found else []
+
+
+def _contract(tools: type[NoTools | BlockToolParser], *cases: ParserCase) -> type[ParserContract]:
     return type("Contract", (ParserContract,), {"tools": tools, "cases": cases or (CASE,)})
 
 
@@ -160,10 +188,53 @@ def test_empty_deltas_are_caught() -> None:
     assert _violated(_contract(_Wordy)) == {"test_vocabulary"}
 
 
+@pytest.mark.parametrize(("tools", "told"), [(_Nameless, "a call has no name"), (_Listing, "no JSON object")])
+def test_calls_of_nothing_and_with_no_object_are_caught(tools: type[MapleToolParser], told: str) -> None:
+    """Clients fail on both; the failure names the case."""
+    with pytest.raises(ContractViolation, match=f"^a call: .*{told}"):
+        _contract(tools)().test_vocabulary()
+
+
+def test_white_space_around_arguments_must_not_matter() -> None:
+    """Models write it; a parser that reads one spelling alone is caught."""
+    case = ParserCase(name="one", raw=CALL_WITH, content=None, calls=(("f", {"x": 1}),))
+    assert _violated(_contract(MapleToolParser, case)) == set()
+    assert _violated(_contract(_Exact, case)) == {"test_white_space_around_arguments"}
+
+
+def test_a_marker_in_a_string_must_not_matter() -> None:
+    """Agents write code about tool calls; a parser that ends a block there is caught."""
+
+    class Blunt(_Collecting):
+        def close(self, finish: ModelFinish) -> Sequence[ParserEvent]:
+            body = self._text.partition("<tool_call>")[2].partition("</tool_call>")[0]
+            call = read_call(body.strip()) if is_json(body.strip(), "{") else None
+            return [call] if call else [ContentDelta(self._text)]
+
+    case = ParserCase(name="one", raw=CALL_WITH, content=None, calls=(("f", {"x": 1}),))
+    assert "test_markers_in_strings" in _violated(_contract(Blunt, case))
+    with pytest.raises(ContractViolation, match=r"^one, '</tool_call>' in a string: "):
+        _contract(Blunt, case)().test_markers_in_strings()
+
+
 def test_a_parser_that_speaks_out_of_turn_is_caught() -> None:
     """Calls are not for the reasoning parser to say."""
     contract = _contract(MapleToolParser)
     assert "test_vocabulary" in _violated(type("Contract", (contract,), {"reasoning": _Musing}))
+
+
+def test_a_parser_that_raises_is_told_with_its_case() -> None:
+    """Not as an error of the kit's; what it raised is the cause."""
+
+    class Raising(MapleToolParser):
+        def close(self, finish: ModelFinish) -> Sequence[ParserEvent]:
+            raise KeyError("name")
+
+    with pytest.raises(ContractViolation, match=r"^a call: .* raised KeyError\('name'\)") as caught:
+        _contract(Raising)().test_whole_text()
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(ContractViolation, match=r"^a call: "):
+        _contract(Raising)().test_interleaved_instances()
 
 
 def test_taking_back_what_was_sent_is_caught() -> None:

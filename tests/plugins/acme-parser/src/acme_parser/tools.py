@@ -17,4 +17,5 @@ class AcmeTools(DelimitedToolParser):
     def calls(self, body: str) -> Sequence[ToolCall]:
         """The name up to ``>``, then the arguments."""
         name, _, arguments = body.partition(">")
+        arguments = arguments.strip()
         return (ToolCall(name, arguments),) if name and is_json(arguments, "{") else ()
