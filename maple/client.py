@@ -13,8 +13,6 @@ import attrs
 
 from maple.errors import CommandFailed, UsageError
 
-__all__ = ["Call", "Delta", "Message", "Refused", "Remote", "Unreachable"]
-
 Message = Mapping[str, Any]
 """A message as the chat route takes it."""
 

@@ -17,15 +17,6 @@ from maple.configure import FALSE_WORDS, TRUE_WORDS, Configuration, configure
 from maple.errors import UsageError
 from maple.settings import Spec, flag_name, specs
 
-__all__ = [
-    "Command",
-    "CommandParser",
-    "given_flags",
-    "home_path",
-    "positive",
-    "read_configuration",
-]
-
 
 class CommandParser(argparse.ArgumentParser):
     """Argparse with our one-line errors, that tells its flags to the completion."""

@@ -1,7 +1,8 @@
 """Answers kept for later requests: one SQLite file, whose SQL runs on threads of its own: one writes, two read.
 
 Rows belong to owners (the names of keys): what one owner kept does not exist for another. Deleted rows are
-overwritten in the file, and the write-ahead log is cut after each deletion.
+overwritten in the file, and the write-ahead log is cut after each deletion. SQL by hand: no library between would
+do that, nor go on deleting where the disk is full.
 """
 
 from __future__ import annotations

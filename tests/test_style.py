@@ -63,6 +63,13 @@ def test_a_caught_error_is_called_error() -> None:
     assert others == []
 
 
+def test_no_module_lists_its_names_again() -> None:
+    """What does not begin with an underscore is public; imports come from where a name is defined."""
+    assert [
+        named(path) for path in PYTHON if re.search("^__all__ ", path.read_text("utf-8"), re.MULTILINE)
+    ] == []
+
+
 def prose(text: str) -> Iterator[str]:
     """The comments and docstrings of a module."""
     before = tokenize.NEWLINE

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from maple.bench.rig import Workload
     from maple.native.weights import NativeWeights
 
-__all__ = ["BENCH"]
-
 _ALL_PATHS = "all"
 _EPILOG = """\
 Without MODEL a full-size one of random weights is written once (5.3 GB) below --folder. The limit beside a

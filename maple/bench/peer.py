@@ -11,8 +11,6 @@ from typing import Any, Self
 
 from maple.bench.random_checkpoint import BenchFailed
 
-__all__ = ["Peer"]
-
 WORKER = pathlib.Path(__file__).with_name("peer_worker.py")
 
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from maple.errors import MapleError
 
-__all__ = ["FULL_SIZE", "BenchFailed", "write_random"]
-
 FULL_SIZE: Mapping[str, Any] = {
     "architectures": ["MapleForCausalLM"],
     "model_type": "maple",

@@ -9,8 +9,6 @@ import attrs
 
 from maple.bench.suite import Line, Report
 
-__all__ = ["as_json", "as_table"]
-
 
 def as_table(report: Report) -> str:
     """Tokens a second, with the peer and the memory's limit beside them where they are known."""

@@ -14,8 +14,6 @@ from maple.native.library import default_library
 from maple.native.model import KV_BLOCK_TOKENS, ActivationMode, NativeModel, StepSlice
 from maple.native.weights import NativeWeights
 
-__all__ = ["Rig", "Workload"]
-
 Ids = npt.NDArray[np.int32]
 
 

@@ -11,8 +11,6 @@ import attrs
 from maple.bench.peer import Peer
 from maple.bench.rig import Rig, Workload
 
-__all__ = ["Line", "Report", "measure"]
-
 _BEYOND_CACHES = 256 << 20
 """Weights of fewer bytes are not read from memory at every token."""
 

@@ -9,8 +9,6 @@ import attrs
 
 from maple.client import Call, Delta, Message
 
-__all__ = ["Answer"]
-
 
 @attrs.define
 class Answer:

@@ -15,8 +15,6 @@ from typing import IO
 
 from maple.errors import CommandFailed
 
-__all__ = ["own_server"]
-
 _PATIENCE = 30.0
 """Seconds that a child has to end in before it is killed."""
 

@@ -15,8 +15,6 @@ from maple.configure import cache_folder, configure
 from maple.errors import CommandFailed, UsageError
 from maple.settings import variable_name
 
-__all__ = ["CHAT"]
-
 _HISTORY_LINES = 1000
 
 

@@ -12,8 +12,6 @@ from maple.chat.screen import Screen, harmless
 from maple.client import Message, Remote
 from maple.errors import CommandFailed
 
-__all__ = ["Conversation"]
-
 HELP = """\
 /new          begin anew              /think        show the last reasoning
 /system TEXT  say how to answer       /set NAME X   a field of each request, such as temperature 0.2

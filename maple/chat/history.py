@@ -11,8 +11,6 @@ import attrs
 from maple.client import Message
 from maple.errors import CommandFailed
 
-__all__ = ["History"]
-
 NO_RESULT = "no result was given"
 
 

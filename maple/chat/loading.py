@@ -22,8 +22,6 @@ from rich.progress import (
 from maple.client import Remote
 from maple.errors import CommandFailed
 
-__all__ = ["await_model", "bars"]
-
 _LOOK_EVERY = 0.25
 _WORDS = {"download": "fetching", "packing": "packing", "load": "loading"}
 

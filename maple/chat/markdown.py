@@ -10,8 +10,6 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment, Segments
 
-__all__ = ["GrowingMarkdown"]
-
 _REDRAWS = 8
 """Times a second that the last block is drawn."""
 

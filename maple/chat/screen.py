@@ -12,8 +12,6 @@ from maple.chat.answer import Answer
 from maple.chat.markdown import GrowingMarkdown
 from maple.client import Delta
 
-__all__ = ["Screen", "harmless"]
-
 _DIM, _PLAIN, _CLEAR_LINE = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINER = "\u200d"

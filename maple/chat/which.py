@@ -18,8 +18,6 @@ from maple.command import given_flags, read_configuration
 from maple.errors import CommandFailed, UsageError
 from maple.settings import Settings, flag_name
 
-__all__ = ["server"]
-
 _SIZES = {"deepgrove/maple-preview-2bit-mlx": "5.3 GB", "deepgrove/maple-preview": "40.4 GB"}
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import structlog
 
 from maple.checkpoint.errors import LoadError
-from maple.checkpoint.fields import MODEL_TYPE, MapleFields, PlainConfig
+from maple.checkpoint.fields import MODEL_TYPE, MapleFields, PlainConfig, fits
 from maple.checkpoint.shards import read_json
-
-__all__ = ["check_config", "eos_token_ids", "generation_defaults", "read_config", "read_fields"]
 
 ARCHITECTURE = "MapleForCausalLM"
 
@@ -97,23 +95,16 @@ def eos_token_ids(folder: pathlib.Path, config: MapleFields) -> tuple[int, ...]:
 def generation_defaults(folder: pathlib.Path) -> dict[str, float]:
     """temperature, top_p and top_k of generation_config.json, as far as they are numbers in range."""
     content = _generation_config(folder)
-    ranges = {"temperature": (0.0, 2.0), "top_p": (math.ulp(0.0), 1.0), "top_k": (-1, math.inf)}
-    defaults: dict[str, float] = {}
-    for name, (low, high) in ranges.items():
-        value = content.get(name)
-        if value is None:
-            continue
-        whole = name != "top_k" or isinstance(value, int)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not whole
-            or not low <= value <= high
-        ):
+    sound = {
+        "temperature": lambda value: fits(value, int, float, low=0, high=2),
+        "top_p": lambda value: fits(value, int, float, low=math.ulp(0.0), high=1),
+        "top_k": lambda value: fits(value, int, low=-1),
+    }
+    named = {name: content[name] for name in sound if content.get(name) is not None}
+    for name, value in named.items():
+        if not sound[name](value):
             log.warning("model.default_ignored", file="generation_config.json", field=name)
-            continue
-        defaults[name] = value
-    return defaults
+    return {name: value for name, value in named.items() if sound[name](value)}
 
 
 def _generation_config(folder: pathlib.Path) -> dict[str, Any]:

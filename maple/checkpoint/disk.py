@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-__all__ = ["existing"]
-
 
 def existing(folder: pathlib.Path) -> pathlib.Path:
     """The folder, or the nearest one above it that is there: what is asked for the disk that it would be on."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LoadCancelled", "LoadError", "MapleModelError"]
-
 _LONGEST = 400
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import attrs
-
-__all__ = ["FULL", "MODEL_TYPE", "SLIDING", "MapleFields", "PlainConfig", "settle"]
 
 MODEL_TYPE = "maple"
 FULL = "full_attention"
@@ -38,6 +37,11 @@ _FIXED: Mapping[str, object] = {
     "norm_topk_prob": True,
     "nope_on_global_attention": True,
 }
+
+
+def fits(value: Any, *kinds: type, low: float, high: float = sys.float_info.max) -> bool:
+    """Whether a value from JSON is a number of one of the kinds (true is none) from ``low`` to ``high``."""
+    return type(value) in kinds and low <= value <= high
 
 
 class MapleFields(Protocol):
@@ -140,11 +144,11 @@ def _read_rope(config: MapleFields, parameters: object, scaling: object) -> None
 def _check_values(config: MapleFields) -> None:
     for name in _SIZES:
         value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not fits(value, int, low=1):
             raise ValueError(f"{name} must be a positive integer, not {value!r}")
     for name in ("rms_norm_eps", "rope_theta", "partial_rotary_factor", "swiglu_limit"):
         value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if not fits(value, int, float, low=math.ulp(0.0)):
             raise ValueError(f"{name} must be a positive number, not {value!r}")
     for name, expected in _FIXED.items():
         if getattr(config, name) != expected:
@@ -156,7 +160,7 @@ def _check_tokens(config: MapleFields) -> None:
         value = getattr(config, name)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         for token in ids:
-            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < config.vocab_size:
+            if not fits(token, int, low=0, high=config.vocab_size - 1):
                 raise ValueError(f"{name} must be a token id below {config.vocab_size}, not {token!r}")
 
 

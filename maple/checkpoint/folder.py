@@ -14,8 +14,6 @@ from maple.checkpoint.fields import PlainConfig
 from maple.checkpoint.shards import Shard, TensorInfo, find_shards, read_shard
 from maple.checkpoint.spelling import Plan, resolve
 
-__all__ = ["PACK_MANIFEST", "Checkpoint"]
-
 PACK_MANIFEST = "maple-pack.json"
 """What marks a folder in the kernels' own layout."""
 

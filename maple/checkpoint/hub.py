@@ -27,8 +27,6 @@ from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.progress import LoadReport, unheard
 from maple.checkpoint.shards import FLASHHEAD
 
-__all__ = ["cached", "fetch", "is_wanted"]
-
 FLOAT_CHECKPOINT = "deepgrove/maple-preview"
 TWO_BIT_CHECKPOINT = "deepgrove/maple-preview-2bit-mlx"
 

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.progress import LoadReport, unheard
 
-__all__ = ["locate", "locate_here"]
-
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 

@@ -24,8 +24,6 @@ import structlog
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.shards import Shard, read_json
 
-__all__ = ["PackCache", "checkpoint_key", "file_lock", "sync"]
-
 LOCK = "lock"
 _TEMPORARY = ".writing-"
 

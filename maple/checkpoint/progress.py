@@ -14,17 +14,6 @@ from tqdm import tqdm
 from maple.checkpoint.errors import LoadCancelled
 from maple.checkpoint.shards import TensorInfo
 
-__all__ = [
-    "LoadProgress",
-    "LoadReport",
-    "LoadTracker",
-    "ProgressBar",
-    "ProgressLog",
-    "progress_reporter",
-    "told",
-    "unheard",
-]
-
 _LOG_EVERY = 5.0  # seconds between two events of one load
 
 

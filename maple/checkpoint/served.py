@@ -11,8 +11,6 @@ from maple.engine.api import Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.runner import LoadedEngine, PrefillLimits, Runner
 
-__all__ = ["loaded_engine"]
-
 
 def loaded_engine(
     folder: pathlib.Path,

@@ -1,4 +1,7 @@
-"""The safetensors files of a checkpoint folder: what they declare, and their tensors as views of the mapped files."""
+"""The safetensors files of a checkpoint folder: what they declare, and their tensors as views of the mapped files.
+
+By hand: the safetensors library has no bf16 in numpy, and does not tell where in a file a tensor lies.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,6 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from maple.checkpoint.errors import LoadError
-
-__all__ = [
-    "FLASHHEAD",
-    "Array",
-    "MappedShards",
-    "Shard",
-    "TensorInfo",
-    "find_shards",
-    "read_json",
-    "read_shard",
-]
 
 Array = npt.NDArray[Any]
 

@@ -9,8 +9,6 @@ import attrs
 
 from maple.checkpoint.fields import MapleFields
 
-__all__ = ["Slot", "model_slots"]
-
 
 @attrs.frozen(kw_only=True)
 class Slot:

@@ -12,20 +12,6 @@ from maple.checkpoint.fields import MapleFields
 from maple.checkpoint.shards import FLASHHEAD, TensorInfo
 from maple.checkpoint.slots import Slot, model_slots
 
-__all__ = [
-    "FLOATS",
-    "Affine",
-    "Dense",
-    "GroupWords",
-    "PerExpert",
-    "Plan",
-    "Slot",
-    "Source",
-    "Words",
-    "model_slots",
-    "resolve",
-]
-
 FLOATS = ("BF16", "F16", "F32")
 _WORD_CODES = 16  # two-bit codes in a 32-bit word
 _TABLE_CODES = 8  # four-bit codes in a 32-bit word

@@ -8,8 +8,6 @@ from tokenizers import Tokenizer
 
 from maple.checkpoint.errors import LoadError
 
-__all__ = ["FILE", "TokenizerUnreadable", "read_tokenizer"]
-
 FILE = "tokenizer.json"
 
 

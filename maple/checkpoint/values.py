@@ -13,8 +13,6 @@ import numpy.typing as npt
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.shards import Array, TensorInfo
 
-__all__ = ["as_bf16", "as_float32", "require_finite"]
-
 _BLOCK = 1 << 22
 _BITS: Mapping[str, tuple[npt.DTypeLike, int]] = {
     "BF16": (np.uint16, 0x7F80),

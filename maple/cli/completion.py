@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from maple.command import Command, CommandParser
 from maple.settings import flag_name, specs
 
-__all__ = ["SHELLS", "script"]
-
 SHELLS = ("bash", "zsh", "fish")
 
 _OF_KIND = {

@@ -13,8 +13,6 @@ from maple.configure import Configuration
 from maple.errors import CommandFailed
 from maple.settings import Settings, Spec, flag_name, specs, variable_name
 
-__all__ = ["CONFIG", "PARSERS", "PROTOCOLS", "VERSION"]
-
 
 def _print(text: str) -> int:
     sys.stdout.write(f"{text}\n")

@@ -25,8 +25,6 @@ from maple.errors import CommandFailed, MapleError, UsageError
 from maple.observe import logs
 from maple.settings import flag_name, specs
 
-__all__ = ["COMMANDS", "main", "program"]
-
 _MEANT = {
     "run": ["serve"],
     "start": ["serve"],

@@ -10,8 +10,6 @@ from maple.command import Command, CommandParser, home_path, positive
 from maple.errors import CommandFailed
 from maple.observe import logs
 
-__all__ = ["PACK"]
-
 
 def _declare(parser: CommandParser) -> None:
     parser.add_argument("source", metavar="SRC", help="folder of any spelling, or hub id")

@@ -13,8 +13,6 @@ from maple.command import Command, read_configuration
 from maple.errors import CommandFailed, MapleError
 from maple.observe import logs
 
-__all__ = ["SERVE"]
-
 
 def _serve(given: argparse.Namespace) -> int:
     """A plugin's own fault comes with its traceback."""

@@ -9,8 +9,6 @@ import attrs
 
 from maple.settings import Settings
 
-__all__ = ["Check", "Finding", "Level"]
-
 Level = Literal["good", "note", "bad"]
 
 

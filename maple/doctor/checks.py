@@ -9,8 +9,6 @@ from maple.doctor.model import HubCheck, MemoryCheck, ModelCheck
 from maple.doctor.places import CacheCheck, SessionCheck, StoreCheck
 from maple.doctor.serving import KeyCheck, PluginCheck, PortCheck
 
-__all__ = ["CHECKS"]
-
 CHECKS: tuple[type[Check], ...] = (
     PythonCheck,
     ProcessorCheck,

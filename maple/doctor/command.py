@@ -17,8 +17,6 @@ from maple.doctor.check import Check, Finding
 from maple.errors import UsageError
 from maple.settings import Settings, flag_name
 
-__all__ = ["DOCTOR", "line"]
-
 _MARKS = {"good": "ok", "note": "note", "bad": "BAD"}
 _WIDTH = len("cache folder")
 """Of the longest title: findings are told as they are made."""

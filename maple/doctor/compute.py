@@ -13,8 +13,6 @@ from maple.doctor.model import unfit
 from maple.native.library import KernelInfo, available
 from maple.settings import Settings
 
-__all__ = ["EngineCheck", "KernelCheck", "TorchCheck"]
-
 _NVIDIA = pathlib.Path("/dev/nvidiactl")
 _BUILD = "install g++ or clang, then run python -m maple.native.build"
 

@@ -10,8 +10,6 @@ from maple.doctor.check import Check, Finding
 from maple.engine.cores import physical_cores
 from maple.native.build import CompilerMissing, compiler
 
-__all__ = ["CompilerCheck", "ProcessorCheck", "PythonCheck"]
-
 _FEATURES = (
     "avx2",
     "fma",

@@ -22,12 +22,11 @@ from maple.engine.memory import available_bytes, total_bytes
 from maple.errors import MapleError
 from maple.native.library import KernelError, Unavailable, available
 from maple.native.packfile import Pack, is_pack
-from maple.native.weights import NotForKernels, kernel_layout
+from maple.native.parts import NotForKernels
+from maple.native.weights import kernel_layout
 from maple.prompt.encode import PromptEncoder
 from maple.scripted.script import read_script
 from maple.settings import Settings
-
-__all__ = ["HubCheck", "MemoryCheck", "ModelCheck", "unfit", "weights_of"]
 
 _FULL_SIZE = 5_350_000_000
 """Bytes of Maple-Preview at two bits a weight."""

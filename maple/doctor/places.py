@@ -14,8 +14,6 @@ from maple.doctor.writable import write_fault
 from maple.responses_file import APPLICATION_ID
 from maple.responses_store import SCHEME
 
-__all__ = ["CacheCheck", "SessionCheck", "StoreCheck"]
-
 
 class CacheCheck(Check):
     """The folder where packs are kept."""

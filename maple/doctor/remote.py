@@ -13,8 +13,6 @@ from maple.client import Refused, Remote, Unreachable
 from maple.doctor.check import Finding
 from maple.errors import CommandFailed
 
-__all__ = ["examine_url"]
-
 _QUESTION = {"role": "user", "content": "Count from one to forty in words."}
 _TOKENS = 64
 _FEWEST = 8

@@ -18,8 +18,6 @@ from maple.doctor.check import Check, Finding
 from maple.http.keys import Keyring, KeysUnusable
 from maple.http.routes import TAKEN
 
-__all__ = ["KeyCheck", "PluginCheck", "PortCheck"]
-
 _SECONDS = 2.0
 _WAYS_OUT = {
     errno.EADDRINUSE: "end what listens there (ss -ltnp shows it), or --port 0 for a free one",

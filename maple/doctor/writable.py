@@ -7,8 +7,6 @@ import tempfile
 
 from maple.checkpoint.disk import existing
 
-__all__ = ["write_fault"]
-
 
 def write_fault(folder: pathlib.Path) -> str:
     """Why nothing can be written there, tried with a file that has no name; empty where it can."""

@@ -20,8 +20,6 @@ from maple.engine.errors import EngineError, EngineOverloaded, GenerationFailed,
 from maple.engine.stats import JobStatus, Queued
 from maple.engine.ticket import JobTicket
 
-__all__ = ["Admission", "QueueLimits"]
-
 log = structlog.get_logger(__name__)
 
 

@@ -7,8 +7,6 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-__all__ = ["MOST_SLOTS", "USEFUL_CONTEXT", "cpu_quota", "most_slots", "physical_cores"]
-
 _SYSTEM = pathlib.Path("/")
 USEFUL_CONTEXT = 8192
 """Tokens that each of several sequences should have room for: an agent's first prompt, and some turns."""

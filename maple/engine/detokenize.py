@@ -15,8 +15,6 @@ import numpy.typing
 import tokenizers
 from tokenizers import decoders
 
-__all__ = ["Detokenizer", "TokenBytes", "byte_of_character"]
-
 
 @functools.cache
 def byte_of_character() -> dict[str, int]:

@@ -17,8 +17,6 @@ import structlog
 
 from maple.engine.errors import SessionBusy, ShuttingDown
 
-__all__ = ["FileThreads"]
-
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ from typing import Any
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.runner import Runner
 
-__all__ = ["LiveSessions"]
-
 
 class LiveSessions:
     """Sessions by owner and id, as long as the runner keeps something of them or a sequence of theirs runs.

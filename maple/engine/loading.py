@@ -10,8 +10,6 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Loading", "LoadingGauge", "Phase"]
-
 Phase = Literal["download", "packing", "load"]
 _LONGEST_WAIT = 3600
 

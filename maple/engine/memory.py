@@ -12,8 +12,6 @@ import attrs
 
 from maple.engine.errors import ModelFailed
 
-__all__ = ["available_bytes", "kv_budget", "total_bytes"]
-
 _MOUNT = pathlib.Path("/sys/fs/cgroup")
 _KV_SHARE = 0.8
 """Of the memory that is free once the weights are there."""

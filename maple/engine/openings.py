@@ -10,8 +10,6 @@ from maple.engine.kv.cache import CacheHandle, Wait
 from maple.engine.runner import Runner
 from maple.engine.sequence import RunningSequence
 
-__all__ = ["Openings"]
-
 Key = TypeVar("Key")
 
 _MOST_OVERTAKEN = 8

@@ -8,8 +8,6 @@ import attrs
 
 from maple.engine.runner import PrefillLimits
 
-__all__ = ["PrefillShares", "Prompt"]
-
 
 @attrs.frozen
 class Prompt:

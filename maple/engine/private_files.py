@@ -1,7 +1,7 @@
 """Files that only the server may read, in folders that others may meddle with, on disks that may hang.
 
 Everything is opened relative to a folder that was opened before, and no link is followed. Functions here block, but
-no lock is waited for longer than LOCK_SECONDS.
+no lock is waited for longer than LOCK_SECONDS. By hand: filelock opens by a path, through whatever links are in it.
 """
 
 from __future__ import annotations

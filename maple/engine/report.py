@@ -11,8 +11,6 @@ from maple.engine.api import Finish, Piece
 from maple.engine.errors import EngineError
 from maple.engine.stats import EngineStats, Prefill
 
-__all__ = ["Delivery", "StepReport"]
-
 Key = TypeVar("Key", bound=Hashable)
 
 

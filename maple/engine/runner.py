@@ -18,14 +18,6 @@ from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.sampling import SampleRows, choose_ids
 
-__all__ = [
-    "LoadedEngine",
-    "Loader",
-    "PrefillLimits",
-    "Runner",
-    "SequenceSlice",
-]
-
 
 @attrs.frozen(kw_only=True, eq=False)
 class SequenceSlice:

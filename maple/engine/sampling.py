@@ -2,6 +2,7 @@
 
 Penalties, bias, mask, temperature, top-k, top-p, min-p, draw. maple/native/src/sampling.cpp does the same operations in
 the same order, so that a seed gives the same ids with and without a compiler. Nothing global is read or changed.
+By hand: Transformers' own needs torch and draws from its one generator.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ import numpy.typing as npt
 
 from maple.engine.api import Sampling
 from maple.engine.weights import cut_after, draw, exponentials, total
-
-__all__ = ["Allowed", "BadLogitsError", "SampleRow", "SampleRows", "Sampler", "choose_ids"]
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]

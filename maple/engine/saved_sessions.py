@@ -25,8 +25,6 @@ from maple.engine.live_sessions import LiveSessions
 from maple.engine.session_files import SessionFiles
 from maple.engine.stats import SessionLoaded, SessionManifest
 
-__all__ = ["EngineCalls", "SavedSessions"]
-
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 

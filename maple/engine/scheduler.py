@@ -27,8 +27,6 @@ from maple.engine.sequence import RunningSequence
 from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
 
-__all__ = ["Scheduler"]
-
 log = structlog.get_logger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)

@@ -18,8 +18,6 @@ from maple.engine.stats import Prefill
 from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
 
-__all__ = ["RunningSequence"]
-
 Key = TypeVar("Key")
 
 

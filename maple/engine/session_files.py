@@ -32,8 +32,6 @@ from maple.engine.session_format import check_about, deserialized, owner_folder,
 from maple.engine.stats import SessionManifest
 from maple.errors import MapleError
 
-__all__ = ["SessionFiles", "model_identity"]
-
 log = structlog.get_logger(__name__)
 
 VERSION = 1

@@ -1,4 +1,7 @@
-"""What a saved session's file holds: its keys and values as safetensors, and what it is. No file is touched here."""
+"""What a saved session's file holds: its keys and values as safetensors, and what it is. No file is touched here.
+
+By hand: the safetensors library copies all arrays into one text before it writes, and they may be most of the memory.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ import numpy.typing as npt
 from maple.engine.errors import SessionTampered
 from maple.engine.kv.cache import KvSnapshot
 from maple.engine.stats import SessionManifest
-
-__all__ = ["check_about", "deserialized", "owner_folder", "serialized", "sum_of"]
 
 _DTYPES = {"|u1": "U8", "<u2": "U16", "<i4": "I32"}
 _TYPES = {word: np.dtype(code) for code, word in _DTYPES.items()}

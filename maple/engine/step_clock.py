@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-__all__ = ["BUCKETS", "StepClock"]
-
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Upper bounds in seconds; a step may take longer."""
 

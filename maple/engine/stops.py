@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["StopMatcher"]
-
 
 class _Needle:
     """One stop string and how much of it the text so far ends with (Knuth, Morris and Pratt's matching).

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import structlog
 
-__all__ = ["Suspicion"]
-
 log = structlog.get_logger(__name__)
 
 

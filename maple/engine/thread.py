@@ -26,8 +26,6 @@ from maple.engine.step_clock import StepClock
 from maple.engine.suspicion import Suspicion
 from maple.engine.ticket import JobTicket
 
-__all__ = ["Ended", "EngineThread", "Failed", "Loaded", "Reloading", "ThreadEvent"]
-
 log = structlog.get_logger(__name__)
 
 _LOAD_BROKE = "the model could not be loaded; the server's log says why"

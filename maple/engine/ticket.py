@@ -11,8 +11,6 @@ from maple.engine.api import Finish, Job, Piece
 from maple.engine.errors import EngineError, JobCancelled
 from maple.engine.stats import JobStatus
 
-__all__ = ["JobTicket"]
-
 
 class JobTicket:
     """The ``Ticket`` of both engines. Everything here belongs to the event loop's thread.

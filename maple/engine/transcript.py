@@ -8,8 +8,6 @@ from maple.engine.api import Piece
 from maple.engine.detokenize import Detokenizer, TokenBytes
 from maple.engine.stops import StopMatcher
 
-__all__ = ["Transcript"]
-
 
 class Transcript:
     """Detokenises and cuts at stop strings. Ids whose text is held wait for the next piece with text.

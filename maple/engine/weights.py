@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cut_after", "draw", "exponentials", "total"]
-
 Doubles = npt.NDArray[np.float64]
 
 _BLOCK, _LANES, _BINS, _FEW = 256, 4, 2048, 64

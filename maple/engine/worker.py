@@ -20,8 +20,6 @@ from maple.engine.step_clock import StepClock
 from maple.engine.thread import Ended, EngineThread, Failed, Loaded, Reloading, ThreadEvent
 from maple.engine.ticket import JobTicket
 
-__all__ = ["ThreadedEngine"]
-
 log = structlog.get_logger(__name__)
 
 _STEPS_BREAK = "the model failed in two steps in a row"

@@ -1,7 +1,7 @@
 """A request's body: collected as it was sent, inflated later, and both within the cap.
 
 Nothing is inflated while a body arrives: that is work, and it is done by whoever reads the body, on a thread of
-the budget's (see ``budget``), for clients that may ask for it.
+the budget's (see ``budget``), for clients that may ask for it. By hand, since Tornado would inflate at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Bytes on the wire: JSON and server-sent events."""
+"""Bytes on the wire: JSON and server-sent events.
+
+By hand: no library for events keeps line ends that only some clients see out of their data.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each instruction set is a translation unit with flags of its own; which one runs is decided by the processor
 at run time. ``python -m maple.native.build`` builds in place; setup.py loads this file alone and calls
-``build``, so it imports the standard library only.
+``build``, so it imports the standard library only. By hand: setuptools' extensions are for one Python and one set of flags.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
-
-__all__ = ["LIBRARY_NAME", "CompilerMissing", "build", "sources"]
 
 LIBRARY_NAME = "libmaple_kernels.so"
 SOURCES = pathlib.Path(__file__).parent / "src"

@@ -18,8 +18,6 @@ from maple.native.packing import (
     pack_ternary,
 )
 
-__all__ = ["FORMAT", "fingerprint"]
-
 FORMAT = 3
 """Version of a pack's files, names and numbers; ``fingerprint`` covers the layout of its matrices.
 

@@ -9,8 +9,6 @@ from maple.checkpoint.slots import Slot
 from maple.checkpoint.spelling import Affine, Dense, Plan
 from maple.native.packing import GROUP, Kind
 
-__all__ = ["Forms"]
-
 _STORED = {"BF16": Kind.BF16, "F16": Kind.F32, "F32": Kind.F32}
 """Float32 holds every number of the two others."""
 

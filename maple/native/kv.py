@@ -16,8 +16,6 @@ from maple.engine.kv.kept_nodes import KeptNodes
 from maple.engine.kv.prefix_tree import BLOCK, Match, PrefixNode, SessionKey
 from maple.engine.kv.prefixes import Prefixes
 
-__all__ = ["NativeCache"]
-
 FULL, SLIDING = False, True
 
 

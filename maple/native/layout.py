@@ -18,8 +18,6 @@ from maple.native.forms import Forms
 from maple.native.model import SWIGLU_LIMIT, EmbeddingWeights, LayerWeights, ModelShape, ModelWeights
 from maple.native.packing import BLOCK_ROWS, GROUP, Kind, PackedMatrix, block_count, matrix_bytes
 
-__all__ = ["Layout", "MatrixForm", "Part", "SlotRows", "model_shape"]
-
 _WIDEST_HEAD = 256
 _MOST_COLUMNS = 32768
 _NUMBERS: Mapping[str, npt.DTypeLike] = {

@@ -19,11 +19,10 @@ from maple.engine.memory import available_bytes, kv_budget
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.native.library import KernelError
 from maple.native.model import ActivationMode, KvDtype, NativeModel
+from maple.native.parts import NotForKernels
 from maple.native.runner import NativeRunner
 from maple.native.sampling import NativeSampling
-from maple.native.weights import NativeSource, NativeWeights, NotForKernels, load_weights
-
-__all__ = ["KernelOptions", "kv_dtype", "native_loader"]
+from maple.native.weights import NativeSource, NativeWeights, load_weights
 
 PREFILL = PrefillLimits(chunk=64, budget=512)
 """Each expert's rows are read once a chunk: a short one wastes them, a long one lets running streams wait."""

@@ -19,8 +19,6 @@ from maple.native.packfile import is_pack, pack_key, write_pack
 from maple.native.parts import packed_parts
 from maple.native.weights import kernel_layout
 
-__all__ = ["PackReport", "pack"]
-
 _COPIED = ("config.json", "generation_config.json", "tokenizer*.json", "*.jinja")
 
 

@@ -22,8 +22,6 @@ from maple.native.layout import Layout
 from maple.native.model import ModelWeights
 from maple.native.pages import forget, in_huge_pages
 
-__all__ = ["PACK_MANIFEST", "Pack", "is_pack", "is_rotted", "pack_key", "put_away", "write_pack"]
-
 log = structlog.get_logger(__name__)
 
 _PAGE = 4096

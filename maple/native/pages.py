@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["forget", "in_huge_pages", "read_ahead", "touch"]
-
 _BLOCK = 64 << 20
 _PAGE = 4096
 _READERS = 4

@@ -26,8 +26,6 @@ from maple.native.packing import (
 )
 from maple.native.pages import read_ahead
 
-__all__ = ["NotForKernels", "packed_parts", "require_narrow_scales"]
-
 
 class NotForKernels(LoadError):
     """A Maple that only the torch path computes, such as one whose rows are not all ternary."""

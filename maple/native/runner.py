@@ -18,8 +18,6 @@ from maple.native.kv import NativeCache
 from maple.native.model import KV_BLOCK_TOKENS, NativeModel, StepSlice
 from maple.native.sessions import copied_in, copied_out
 
-__all__ = ["NativeRunner"]
-
 Row = npt.NDArray[np.float32] | None
 
 

@@ -11,8 +11,6 @@ from maple.engine.sampling import SampleRow
 from maple.native.library import Sampling
 from maple.native.model import NativeModel
 
-__all__ = ["NativeSampling"]
-
 Array = npt.NDArray[np.generic]
 
 

@@ -12,8 +12,6 @@ from maple.engine.kv.prefix_tree import BLOCK, Match, SessionKey
 from maple.native.kv import NativeCache
 from maple.native.model import NativeModel
 
-__all__ = ["copied_in", "copied_out"]
-
 Bytes = npt.NDArray[np.uint8]
 
 

@@ -12,7 +12,7 @@ import structlog
 from maple.checkpoint.describe import read_config
 from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.fields import PlainConfig
-from maple.checkpoint.folder import Checkpoint
+from maple.checkpoint.folder import PACK_MANIFEST, Checkpoint
 from maple.checkpoint.locate import locate
 from maple.checkpoint.pack_cache import PackCache
 from maple.checkpoint.progress import LoadProgress, LoadReport, LoadTracker, told, unheard
@@ -21,11 +21,9 @@ from maple.native.forms import Forms
 from maple.native.layout import Layout
 from maple.native.library import KernelError
 from maple.native.model import ModelShape, ModelWeights
-from maple.native.packfile import PACK_MANIFEST, Pack, is_pack, is_rotted, pack_key, put_away, write_pack
+from maple.native.packfile import Pack, is_pack, is_rotted, pack_key, put_away, write_pack
 from maple.native.pages import touch
 from maple.native.parts import NotForKernels, packed_parts, require_narrow_scales
-
-__all__ = ["NativeSource", "NativeWeights", "NotForKernels", "kernel_layout", "load_weights"]
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,6 @@ from typing import TextIO
 
 import structlog
 
-__all__ = ["LineWriter"]
-
 log = structlog.get_logger(__name__)
 
 _MOST_LINES = 1000

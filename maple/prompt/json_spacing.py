@@ -7,8 +7,6 @@ import re
 
 import attrs
 
-__all__ = ["SPACINGS", "JsonSpacing"]
-
 _LEXEMES = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[ \t\n\r]++|[,:]')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

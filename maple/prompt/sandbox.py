@@ -1,4 +1,7 @@
-"""Where templates run: Jinja's sandbox, with what chat templates expect and bounds on time and size."""
+"""Where templates run: Jinja's sandbox, with what chat templates expect and bounds on time and size.
+
+By hand: Jinja's own bounds what a template may reach, not how long it runs nor how much it makes.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-__all__ = ["GRAIN", "EarlierPrompts"]
-
 GRAIN = 64
 _MOST_BLOCKS = 65_536
 

@@ -23,8 +23,6 @@ from maple.engine.ticket import JobTicket
 from maple.scripted.earlier_prompts import EarlierPrompts
 from maple.scripted.script import FinishWord, Recording
 
-__all__ = ["ScriptedEngine", "scripted_served"]
-
 log = structlog.get_logger(__name__)
 
 _BATCH = 8  # pieces handed over between two turns of the loop: few enough to be fair, enough to cost little

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import attrs
 import torch
 
-__all__ = ["CODE_BITS", "AffineTensor"]
-
 CODE_BITS = 4
 _BLOCK_ROWS = 512  # rows expanded at a time, so that the scratch stays in cache
 

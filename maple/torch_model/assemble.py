@@ -23,8 +23,6 @@ from maple.torch_model.packed import (
 )
 from maple.torch_model.ternary import TernaryTensor
 
-__all__ = ["Form", "assemble"]
-
 Matrices = TernaryTensor | torch.Tensor
 
 

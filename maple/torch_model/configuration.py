@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from maple.checkpoint.fields import FULL, MODEL_TYPE, SLIDING, settle
-
-__all__ = ["FULL", "SLIDING", "MapleConfig"]
+from maple.checkpoint.fields import MODEL_TYPE, settle
 
 
 class MapleConfig(PreTrainedConfig):  # type: ignore[misc] # untyped base

@@ -18,8 +18,6 @@ from maple.torch_model.affine import AffineTensor
 from maple.torch_model.mapped import tensor_of
 from maple.torch_model.ternary import TernaryTensor
 
-__all__ = ["Converter", "Weights"]
-
 Weights = TernaryTensor | AffineTensor | torch.Tensor
 
 log = structlog.get_logger(__name__)

@@ -25,8 +25,6 @@ from maple.checkpoint.shards import MappedShards, Shard, read_json, read_shard
 from maple.torch_model.mapped import tensor_of
 from maple.torch_model.ternary import LAYOUT, TernaryTensor
 
-__all__ = ["KeptRows", "rows_key"]
-
 FORMAT = 1
 _MANIFEST = "manifest.json"
 _FILE_BYTES = 1 << 30  # a file of an entry is closed when it has grown to this

@@ -13,8 +13,6 @@ from maple.engine.kv.cache import CacheLimits, Wait
 from maple.engine.kv.prefix_tree import BLOCK, SessionKey, common_length
 from maple.torch_model.kv_layers import KVCache
 
-__all__ = ["TorchCache", "TorchSequence"]
-
 SLACK = 1.3
 """Buffers grow by a quarter: what a sequence takes beyond its tokens, at most, short ones excepted."""
 

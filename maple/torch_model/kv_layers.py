@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from maple.torch_model.configuration import SLIDING, MapleConfig
-
-__all__ = ["CannotTruncateError", "KVCache", "KVLayer", "new_cache"]
+from maple.checkpoint.fields import SLIDING
+from maple.torch_model.configuration import MapleConfig
 
 # Positions: the least a buffer grows by, and by how much a bounded history may overshoot.
 _GROWTH = 256

@@ -15,20 +15,8 @@ from torch import nn
 from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from maple.torch_model.configuration import SLIDING, MapleConfig
-
-__all__ = [
-    "MapleAttention",
-    "MapleHead",
-    "MapleLinear",
-    "MapleRMSNorm",
-    "RotaryTables",
-    "add_residual",
-    "kv_dtype",
-    "narrowed",
-    "rotary_tables",
-    "wide_linear",
-]
+from maple.checkpoint.fields import SLIDING
+from maple.torch_model.configuration import MapleConfig
 
 # Rows of a matrix converted to fp32 at a time: on the CPU the scratch has to stay in cache, elsewhere every
 # block costs three launches.

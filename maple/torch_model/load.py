@@ -14,7 +14,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from maple.checkpoint import describe
-from maple.checkpoint.errors import LoadCancelled, LoadError, MapleModelError
+from maple.checkpoint.errors import LoadError
 from maple.checkpoint.folder import Checkpoint
 from maple.checkpoint.locate import locate
 from maple.checkpoint.progress import LoadProgress, LoadReport, LoadTracker, told, unheard
@@ -28,16 +28,6 @@ from maple.torch_model.modeling import MapleForCausalLM
 from maple.torch_model.packed import PackedExperts, PackedLinear
 from maple.torch_model.register import register
 from maple.torch_model.ternary import TernaryTensor
-
-__all__ = [
-    "LoadCancelled",
-    "LoadError",
-    "LoadOptions",
-    "LoadProgress",
-    "LoadedModel",
-    "MapleModelError",
-    "load",
-]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _HEAD_DTYPES = {"auto": None, "bfloat16": torch.bfloat16, "float32": torch.float32}

@@ -19,8 +19,6 @@ from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 if TYPE_CHECKING:
     from maple.torch_model.load import LoadOptions
 
-__all__ = ["torch_loader"]
-
 # Unpacking a layer costs 512 tokens no more than 128, and a cancelled pass stops at the next layer anyway.
 _TORCH_PREFILL = PrefillLimits(chunk=512, budget=512)
 

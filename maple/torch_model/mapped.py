@@ -6,8 +6,6 @@ import torch
 
 from maple.checkpoint.shards import MappedShards, TensorInfo
 
-__all__ = ["tensor_of"]
-
 
 def tensor_of(files: MappedShards, info: TensorInfo) -> torch.Tensor:
     """A view of the mapped file, which must be mapped ``copy_on_write``; a copy where the file left it unaligned."""

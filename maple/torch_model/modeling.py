@@ -14,7 +14,8 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast, MoeModelOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
-from maple.torch_model.configuration import FULL, SLIDING, MapleConfig
+from maple.checkpoint.fields import FULL, SLIDING
+from maple.torch_model.configuration import MapleConfig
 from maple.torch_model.kv_layers import new_cache
 from maple.torch_model.layers import (
     MapleAttention,
@@ -27,8 +28,6 @@ from maple.torch_model.layers import (
     wide_linear,
 )
 from maple.torch_model.routing import MapleRouter, clamped_swiglu, sum_of_experts
-
-__all__ = ["MapleExperts", "MapleForCausalLM", "MapleModel", "MaplePreTrainedModel"]
 
 
 @use_experts_implementation

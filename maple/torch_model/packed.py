@@ -12,15 +12,6 @@ from maple.torch_model.affine import AffineTensor
 from maple.torch_model.routing import clamped_swiglu, sum_of_experts
 from maple.torch_model.ternary import TernaryTensor
 
-__all__ = [
-    "AffineEmbedding",
-    "AffineHead",
-    "DenseMatrices",
-    "PackedExperts",
-    "PackedLinear",
-    "StoredEmbedding",
-]
-
 
 class Matrices(Protocol):
     """What an expert layer needs of a stack of matrices, packed or not."""

@@ -9,8 +9,6 @@ from transformers.core_model_loading import Concatenate, MergeModulelist, Weight
 from maple.torch_model.configuration import MapleConfig
 from maple.torch_model.modeling import MapleForCausalLM, MapleModel
 
-__all__ = ["register"]
-
 
 def register() -> None:
     """Register config, models and the published tensor names; calling it again changes nothing."""

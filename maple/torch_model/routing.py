@@ -9,8 +9,6 @@ from torch import nn
 
 from maple.torch_model.configuration import MapleConfig
 
-__all__ = ["MapleRouter", "clamped_swiglu", "sum_of_experts"]
-
 
 class MapleRouter(nn.Module):
     """Softmax over all experts, then the best k of them, renormalised; all in fp32."""

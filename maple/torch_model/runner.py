@@ -16,8 +16,6 @@ from maple.torch_model.kv import TorchCache, TorchSequence, fill_layer
 from maple.torch_model.kv_layers import KVCache, new_cache
 from maple.torch_model.load import LoadedModel
 
-__all__ = ["TorchRunner"]
-
 UNLIMITED = 1 << 62
 
 

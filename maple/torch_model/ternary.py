@@ -15,16 +15,6 @@ import attrs
 import torch
 from torch import nn
 
-__all__ = [
-    "LAYOUT",
-    "NonFiniteWeightError",
-    "NotTernaryError",
-    "TernaryTensor",
-    "check_codes",
-    "from_words",
-    "pack",
-]
-
 LAYOUT = "rows4"
 """Name of this layout, recorded with whatever is stored in it."""
 

@@ -2,7 +2,8 @@
 
 The scan takes each character once, keeps its own stack and stops at the first character that no JSON text can
 have there, so that hostile text costs linear time and cannot exhaust Python's stack. The grammar is RFC
-8259's: no NaN, no raw control characters in strings, no trailing commas.
+8259's: no NaN, no raw control characters in strings, no trailing commas. By hand: incremental readers of JSON
+stop at no first wrong character, or hold the whole text.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from maple_testing.reference import Reference
 from maple.checkpoint.shards import MappedShards, read_shard
 from maple.native.library import KernelInfo, available
 from maple.native.model import NativeModel, StepSlice
-from maple.native.weights import NativeSource, NotForKernels, load_weights
+from maple.native.parts import NotForKernels
+from maple.native.weights import NativeSource, load_weights
 
 BOUND = 1e-3  # of the golden vectors, for activations in fp32
 PROMPT = 2  # the longest

@@ -17,7 +17,8 @@ from maple.checkpoint.errors import LoadCancelled, LoadError
 from maple.checkpoint.progress import LoadProgress
 from maple.engine.errors import ModelFailed
 from maple.native.loader import KernelOptions, native_loader
-from maple.native.weights import NativeSource, NotForKernels, load_weights
+from maple.native.parts import NotForKernels
+from maple.native.weights import NativeSource, load_weights
 
 LAYER = "model.layers.1."
 BF16_NAN = 0x7FC0

@@ -18,10 +18,10 @@ import pytest
 from maple_testing.engine import never, quiet
 
 from maple.checkpoint.errors import LoadError
+from maple.checkpoint.folder import PACK_MANIFEST
 from maple.native.library import available
 from maple.native.model import NativeModel, StepSlice
 from maple.native.pack import PackReport, pack
-from maple.native.packfile import PACK_MANIFEST
 from maple.native.weights import NativeSource, NativeWeights, load_weights
 
 SPELLINGS = ["mlx-2bit", "bf16-stacked", "bf16-per-expert"]

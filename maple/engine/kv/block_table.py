@@ -9,8 +9,6 @@ import attrs
 from maple.engine.kv.blocks import BlockMemory
 from maple.engine.kv.prefix_tree import BLOCK, PrefixNode
 
-__all__ = ["BlockTable", "SequenceBound"]
-
 
 @attrs.frozen(kw_only=True)
 class SequenceBound:

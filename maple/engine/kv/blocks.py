@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import attrs
 
-__all__ = ["BlockMemory", "BlockPool", "OutOfBlocks", "StaleBlock"]
-
 
 class OutOfBlocks(RuntimeError):
     """There is no memory for another block: more was admitted than fits."""

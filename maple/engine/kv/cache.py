@@ -14,8 +14,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CacheHandle", "CacheLimits", "KeysAndValues", "KvSnapshot", "SnapshotUnfit", "Wait"]
-
 
 class KeysAndValues(Protocol):
     """The keys and values of one sequence, in whatever form a runner has them."""

@@ -8,8 +8,6 @@ from maple.engine.kv.blocks import BlockMemory
 from maple.engine.kv.prefix_tree import PrefixNode
 from maple.engine.kv.session_ends import SessionEnds
 
-__all__ = ["KeptNodes"]
-
 LASTING = 0.75
 
 

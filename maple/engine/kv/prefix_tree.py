@@ -10,17 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-__all__ = [
-    "BLOCK",
-    "KeptSession",
-    "Match",
-    "Partial",
-    "PrefixNode",
-    "SessionKey",
-    "best_match",
-    "common_length",
-]
-
 BLOCK = 64
 _NEAR = 16
 """Neighbours on each side that may lend a block its beginning: the nearest may have given up their sliding block."""

@@ -16,8 +16,6 @@ from maple.engine.kv.prefix_tree import (
     common_length,
 )
 
-__all__ = ["Prefixes"]
-
 
 class Prefixes:
     """The trees of all domains, and the ``open`` tables that add to them; ``window`` in tokens."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from maple.engine.kv.prefix_tree import KeptSession, PrefixNode, SessionKey
 
-__all__ = ["SessionEnds"]
-
 MOST = 4096
 """Sessions remembered: many may end at one node, so memory for keys and values alone does not bound them."""
 

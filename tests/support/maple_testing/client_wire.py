@@ -13,8 +13,6 @@ import attrs
 
 from maple_testing.guard import HANG_GUARD
 
-__all__ = ["Recorder", "Sent", "skeleton"]
-
 _WORDS = frozenset(
     {"type", "role", "tool_choice", "effort", "summary", "verbosity", "include", "truncation", "service_tier"}
     | {"status", "reasoning_effort", "syntax"}
