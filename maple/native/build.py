@@ -2,7 +2,8 @@
 
 Each instruction set is a translation unit with flags of its own; which one runs is decided by the processor
 at run time. ``python -m maple.native.build`` builds in place; setup.py loads this file alone and calls
-``build``, so it imports the standard library only. By hand: setuptools' extensions are for one Python and one set of flags.
+``build``, so it imports the standard library only. By hand: setuptools' extensions are for one Python and have one
+set of flags.
 """
 
 from __future__ import annotations
