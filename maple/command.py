@@ -96,6 +96,13 @@ def read_configuration(given: argparse.Namespace) -> Configuration:
     return configure(os.environ, given_flags(given))
 
 
+def agreed(question: str) -> bool:
+    """Whether whoever sits at the terminal says yes; True where nobody does."""
+    if not sys.stdin.isatty():
+        return True
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1, for argparse."""
     value = int(text)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from maple.command import Command, CommandParser, home_path, positive
+from maple.command import Command, CommandParser, agreed, home_path, positive
 from maple.configure import cache_folder
 from maple.errors import CommandFailed
 from maple.settings import Settings
@@ -102,6 +102,13 @@ def _load(given: argparse.Namespace, threads: int) -> tuple[NativeWeights, float
 
     source = given.model or (str(DEMO_FOLDER) if given.quick else None)
     if source is None:
+        folder = _folder(given) / "random-2bit"
+        if not folder.exists() and not agreed(
+            f"A random model of full size (5.3 GB) is written to {folder}. Go on?"
+        ):
+            raise CommandFailed(
+                "nothing was written; --quick measures the embedded model, MODEL one that is here"
+            )
         shown = iter(range(0, 101, 5))
         percent = [next(shown)]
 
@@ -110,7 +117,7 @@ def _load(given: argparse.Namespace, threads: int) -> tuple[NativeWeights, float
                 _tell(f"writing a random model: {percent[0]} %")
                 percent[0] = next(shown, 101)
 
-        source = str(write_random(_folder(given) / "random-2bit", progress=progress))
+        source = str(write_random(folder, progress=progress))
     started = time.perf_counter()
     loaded = load_weights(
         NativeSource(source=source, threads=threads), progress=lambda _: None, cancelled=lambda: False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 
 from maple.chat.child import own_server
@@ -14,7 +13,7 @@ from maple.chat.screen import Screen
 from maple.checkpoint.locate import locate_here
 from maple.choose_engine import model_source
 from maple.client import Remote, Unreachable
-from maple.command import given_flags, read_configuration
+from maple.command import agreed, given_flags, read_configuration
 from maple.errors import CommandFailed, UsageError
 from maple.settings import Settings, flag_name
 
@@ -71,13 +70,10 @@ def _runs(remote: Remote) -> bool:
 
 
 def _ask_to_fetch(settings: Settings) -> None:
-    """Ask before gigabytes, where somebody can answer. Raises CommandFailed where they are not wanted."""
+    """Ask before gigabytes. Raises CommandFailed where they are not wanted."""
     source = str(model_source(settings))
-    if not sys.stdin.isatty() or locate_here(source, settings.revision) is not None:
+    if locate_here(source, settings.revision) is not None:
         return
     size = f" ({_SIZES[source]})" if source in _SIZES else ""
-    if input(f"{source}{size} is not on this machine yet. Fetch it? [y/N] ").strip().lower() not in (
-        "y",
-        "yes",
-    ):
+    if not agreed(f"{source}{size} is not on this machine yet. Fetch it?"):
         raise CommandFailed("nothing was fetched; maple chat --demo talks to the small model that is here")

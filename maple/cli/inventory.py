@@ -23,14 +23,6 @@ def _declare_json(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _parsers(given: argparse.Namespace) -> int:
-    from maple_plugins.registry import installed  # noqa: PLC0415 -- reads every distribution's metadata
-
-    rows = [(info.kind, info.name, info.distribution, info.target) for info in installed()]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    return _print("\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows))
-
-
 def _protocols(given: argparse.Namespace) -> int:
     from maple_protocols.registry import ProtocolError, protocols  # noqa: PLC0415 -- reads every distribution's metadata
 
@@ -84,7 +76,6 @@ CONFIG = Command(
     declare=_declare_json,
     settings="listed",
 )
-PARSERS = Command(name="parsers", help="list the reasoning and tool parsers that are installed", run=_parsers)
 PROTOCOLS = Command(
     name="protocols", help="list the protocols that are installed, and their routes", run=_protocols
 )

@@ -15,9 +15,12 @@ from maple.bench.command import BENCH
 from maple.chat.command import CHAT
 from maple.cli.cluster import CLUSTER
 from maple.cli.completion import SHELLS, script
-from maple.cli.inventory import CONFIG, PARSERS, PROTOCOLS, VERSION
+from maple.cli.inventory import CONFIG, PROTOCOLS, VERSION
 from maple.cli.pack import PACK
+from maple.cli.parsers import PARSERS
+from maple.cli.scaffold import NEW_PARSER
 from maple.cli.serve import SERVE
+from maple.cli.sessions import SESSIONS
 from maple.cli.top import TOP
 from maple.command import Command, CommandParser
 from maple.doctor.command import DOCTOR
@@ -63,8 +66,10 @@ COMMANDS: Mapping[str, Command] = {
         PACK,
         BENCH,
         DOCTOR,
+        SESSIONS,
         CLUSTER,
         PARSERS,
+        NEW_PARSER,
         PROTOCOLS,
         CONFIG,
         COMPLETION,
@@ -107,15 +112,15 @@ def _run(words: list[str]) -> int:
 
 def program() -> tuple[CommandParser, Mapping[str, CommandParser]]:
     """The program's parser, and each command's by its name."""
-    listed = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
+    listed = "\n".join(f"  {name:<12} {command.help}" for name, command in COMMANDS.items())
     needed = "\n".join(
         f"  {flag_name(name):<20} {specs()[name].help}" for name in ("demo", "model_path", "port")
     )
     parser = CommandParser(
         prog="maple",
         usage="maple [command] [flags]",
-        description=f"An OpenAI-compatible server for Maple-Preview.\n\ncommands:\n{listed}",
-        epilog=f"the flags needed most:\n{needed}\n\n{_EPILOG}",
+        description=f"An OpenAI-compatible server for Maple-Preview. Commands:\n{listed}",
+        epilog=f"the flags needed most:\n{needed}\n{_EPILOG}",
         add_help=False,
     )
     commands = parser.add_subparsers(help=argparse.SUPPRESS, prog="maple", parser_class=CommandParser)

@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import time
+from collections.abc import Iterator
 
 import attrs
 import structlog
@@ -100,6 +101,16 @@ class SessionFiles:
             manifest = _read_manifest(folder, session_id)
             check_about(_read_about(folder, manifest), manifest, owner)
             return manifest
+
+    def manifests(self) -> Iterator[tuple[str, SessionManifest]]:
+        """The last save of every session, with its owner's folder; those that are damaged are left out."""
+        for path in sorted(self._folder.glob(f"*/*/{MANIFEST}")):
+            owner, session_id = path.parts[-3:-1]
+            with (
+                contextlib.suppress(SessionUnknown, SessionTampered, OSError),
+                opened_folder(self._folder, (owner, session_id)) as folder,
+            ):
+                yield owner, _read_manifest(folder, session_id)
 
     def load(
         self, owner: str, session_id: str, *, model: str, kv_format: str

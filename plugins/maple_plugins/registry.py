@@ -108,7 +108,7 @@ def _load_file(place: str) -> ModuleType:
     path = pathlib.Path(place).absolute()
     if not path.is_file():
         raise ParserFileMissing(place)
-    name = f"_maple_parser_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    name = f"_maple_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

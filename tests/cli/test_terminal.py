@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from maple_testing.guard import HANG_GUARD
 
+from maple.native.library import Unavailable, available
 from maple.terminal import reachable
 
 pexpect = pytest.importorskip("pexpect", reason="drives the terminal")
@@ -89,3 +90,17 @@ def test_a_wrong_path_ends_with_one_line(tmp_path: Any) -> None:
     said = [line for line in ended(child).splitlines() if line]
     assert said == ["maple: model folder missing does not exist"]
     assert child.exitstatus == 1
+
+
+@pytest.mark.skipif(
+    isinstance(available(), Unavailable), reason="nothing can be measured without the kernels"
+)
+def test_gigabytes_are_not_written_unasked(tmp_path: Any) -> None:
+    """``maple bench`` asks at a terminal before it writes a model; no is the default."""
+    words = ["-m", "maple", "bench", "--folder", str(tmp_path)]
+    child = pexpect.spawn(sys.executable, words, encoding="utf-8", timeout=HANG_GUARD)
+    child.expect(r"A random model of full size \(5\.3 GB\) .* Go on\? \[y/N\] ")
+    child.sendline("")
+    assert "nothing was written" in ended(child)
+    assert child.exitstatus == 1
+    assert not list(tmp_path.iterdir())

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from maple.cli.main import main
+
 GREEDY = {"temperature": 0, "max_tokens": 12, "session_id": "s"}
 STORY = "Once upon a time there was a maple tree. " * 12
 
@@ -28,7 +30,9 @@ def settings(tmp_path: pathlib.Path) -> dict[str, str]:
     }
 
 
-def test_a_session_outlives_a_killed_server(start_server: Any, settings: dict[str, str]) -> None:
+def test_a_session_outlives_a_killed_server(
+    start_server: Any, settings: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Save, kill -9, start, load: the same greedy text, and most of its prompt was there."""
     first = start_server("--demo", settings=settings)
     first.wait_for_health("ok")
@@ -36,6 +40,9 @@ def test_a_session_outlives_a_killed_server(start_server: Any, settings: dict[st
     manifest = first.request("POST", "/v1/sessions/s/save").json
     assert manifest["session_id"] == "s"
     assert first.request("GET", "/v1/sessions/s/manifest").json == manifest
+    assert main(["sessions", "--session-dir", settings["MAPLE_SESSION_DIR"]]) == 0
+    assert f"s {'':30}" in (listed := capsys.readouterr().out)
+    assert manifest["model"] in listed
     message, cached = said(first.chat(STORY, **GREEDY))
     assert cached > 0
     first.expected_code = -signal.SIGKILL
