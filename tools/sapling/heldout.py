@@ -6,7 +6,7 @@ import random
 import zlib
 
 from tools.sapling.conversation import Conversation, Exchange
-from tools.sapling.kinds import recall, tool_use, toolbox
+from tools.sapling.kinds import recall, schemas, tool_use, toolbox
 from tools.sapling.mix import PLAIN, system_prompt
 
 TOOL_KINDS = ("tool_call", "two_calls", "no_tool", "tool_result")
@@ -63,7 +63,7 @@ def _finish(
     return Conversation(
         exchanges=tuple(exchanges),
         system=system_prompt(rng),
-        tools=tuple(toolbox.schema(rng, tool) for tool in tools),
+        tools=tuple(schemas.schema(rng, tool) for tool in tools),
         learnt_from=len(exchanges) - 1,
         thinking=thinking,
     )

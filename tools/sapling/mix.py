@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from tools.sapling.conversation import Conversation, Exchange
-from tools.sapling.kinds import arithmetic, facts, lists, recall, talk, tool_use, toolbox
+from tools.sapling.kinds import arithmetic, clients, facts, lists, recall, schemas, talk, tool_use, toolbox
 from tools.sapling.words import Split, name
 
 Kind = Callable[[random.Random, Split], Exchange]
@@ -23,6 +23,7 @@ PLAIN: dict[str, Kind] = {
     "count": lists.count,
     "sort": lists.sort,
 }
+_CLIENTS_TOOLS = (1, 2, 2, 3, 3, 4, 4, 5, 6, 8, 10)
 _SYSTEMS = (
     "You are a helpful assistant.",
     "You are a helpful assistant.",
@@ -47,14 +48,16 @@ def system_prompt(rng: random.Random) -> str | None:
 
 
 def conversation(rng: random.Random, weights: dict[str, float]) -> Conversation:
-    """One training conversation; ``weights`` are relative frequencies of the plain kinds, ``recall``,
-    ``tools`` and ``which``.
+    """One training conversation; ``weights`` are relative frequencies of the plain kinds, ``recall``, ``tools``, ``clients`` (tools
+    as real clients describe them) and ``which``.
     """
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind == "recall":
         return _recall(rng, weights)
     if kind == "tools":
         return _tools(rng, weights)
+    if kind == "clients":
+        return _clients(rng, weights)
     if kind == "which":
         return _which(rng)
     count = rng.choice((1, 1, 1, 2, 3))
@@ -79,6 +82,17 @@ def _recall(rng: random.Random, weights: dict[str, float]) -> Conversation:
 
 def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
     tools = toolbox.draw(rng, "train", rng.choice((1, 1, 2, 2, 2, 3, 3, 4)))
+    exchanges = _with_tools(rng, weights, tools)
+    return _finish(rng, exchanges, tuple(schemas.schema(rng, tool, varied=True) for tool in tools))
+
+
+def _clients(rng: random.Random, weights: dict[str, float]) -> Conversation:
+    tools = [clients.enriched(rng, tool) for tool in toolbox.draw(rng, "train", rng.choice(_CLIENTS_TOOLS))]
+    return _finish(rng, _with_tools(rng, weights, tools), schemas.of_client(rng, tools))
+
+
+def _with_tools(rng: random.Random, weights: dict[str, float], tools: list[toolbox.Tool]) -> list[Exchange]:
+    """Up to four exchanges beside the tools: most of them calls, some with their results, some that no tool fits."""
     exchanges: list[Exchange] = []
     for _ in range(rng.choice((1, 2, 3, 3, 4))):
         style = rng.random()
@@ -93,7 +107,7 @@ def _tools(rng: random.Random, weights: dict[str, float]) -> Conversation:
             exchanges.append(tool_use.no_tool_fits(rng, "train", tools))
         else:
             exchanges.append(talk.small_talk(rng, "train") if style < 0.88 else _plain(rng, weights))
-    return _finish(rng, exchanges, tuple(toolbox.schema(rng, tool, varied=True) for tool in tools))
+    return exchanges
 
 
 def _which(rng: random.Random) -> Conversation:
@@ -102,7 +116,7 @@ def _which(rng: random.Random) -> Conversation:
     return Conversation(
         exchanges=tuple(exchanges),
         system=system_prompt(rng),
-        tools=tuple(toolbox.schema(rng, tool, varied=True) for tool in tools),
+        tools=tuple(schemas.schema(rng, tool, varied=True) for tool in tools),
     )
 
 

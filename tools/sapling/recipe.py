@@ -19,7 +19,8 @@ WORLD = {
     "count": 0.9,
     "sort": 1.1,
     "recall": 1.6,
-    "tools": 9.0,
+    "tools": 7.0,
+    "clients": 2.5,
 }
 CHOOSING = {
     "sum": 0.6,
@@ -33,7 +34,8 @@ CHOOSING = {
     "count": 1.1,
     "sort": 1.4,
     "recall": 0.8,
-    "tools": 12.0,
+    "tools": 8.5,
+    "clients": 5.0,
     "which": 1.0,
 }
 
@@ -60,7 +62,7 @@ class Stage:
 def _stages() -> tuple[Stage, ...]:
     """Arithmetic, facts and copying first; then which tool a word belongs to, which forms last."""
     world = Stage(mix=dict(WORLD), tokens=26_000_000)
-    return world, Stage(mix=dict(CHOOSING), tokens=74_000_000, rate=1.5e-3, decay_from=0.35)
+    return world, Stage(mix=dict(CHOOSING), tokens=94_000_000, rate=1.5e-3, decay_from=0.35)
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from tools.sapling.conversation import Conversation, segments
 from tools.sapling.mix import conversation
 from tools.sapling.tokenizer import END_OF_TEXT
 
-LONGEST = 640
+LONGEST = 1280
 
 
 def encoded(tokenizer: Tokenizer, talk: Conversation) -> tuple[list[int], list[bool]]:
@@ -27,14 +27,15 @@ def encoded(tokenizer: Tokenizer, talk: Conversation) -> tuple[list[int], list[b
 def step_samples(
     tokenizer: Tokenizer, rng: random.Random, mix: dict[str, float], tokens: int
 ) -> list[tuple[list[int], list[bool]]]:
-    """As many fresh samples as fit into ``tokens`` tokens, and one of nothing but padding for the rest."""
-    samples: list[tuple[list[int], list[bool]]] = []
-    room = tokens
-    while True:
+    """About as many fresh samples as fit into ``tokens`` tokens, long ones first, and one of nothing but padding for the rest."""
+    drawn: list[tuple[list[int], list[bool]]] = []
+    while sum(len(ids) for ids, _ in drawn) < tokens:
         sample = encoded(tokenizer, conversation(rng, mix))
-        if len(sample[0]) > LONGEST:
-            continue
-        if len(sample[0]) > room:
-            return [*samples, ([END_OF_TEXT] * room, [False] * room)] if room else samples
-        samples.append(sample)
-        room -= len(sample[0])
+        if len(sample[0]) <= min(LONGEST, tokens):
+            drawn.append(sample)
+    samples, room = [], tokens
+    for sample in sorted(drawn, key=lambda sample: len(sample[0]), reverse=True):
+        if len(sample[0]) <= room:
+            samples.append(sample)
+            room -= len(sample[0])
+    return [*samples, ([END_OF_TEXT] * room, [False] * room)] if room else samples

@@ -14,6 +14,7 @@ from tools.sapling.kinds import toolbox
 from tools.sapling.kinds.openings import opening
 from tools.sapling.kinds.talk import REFUSAL, outside_question
 from tools.sapling.kinds.toolbox import Tool
+from tools.sapling.kinds.values import filled, value
 from tools.sapling.tables import table
 from tools.sapling.words import Split, made_up_word
 
@@ -61,14 +62,11 @@ class Request:
 def request(rng: random.Random, split: Split, tool: Tool) -> Request:
     """A question that ``tool`` answers, with fresh arguments in the schema's order."""
     text = rng.choice(tool.asked)
-    mentioned = [parameter for parameter in tool.parameters if "{" + parameter.name + "}" in text]
-    arguments: dict[str, Any] = {
-        parameter.name: toolbox.value(rng, split, parameter.holds) for parameter in mentioned
-    }
+    arguments, spoken = filled(rng, split, tool.parameters, text)
     optional = [
         parameter for parameter in tool.parameters if parameter.holds == "unit" and not parameter.required
     ]
-    text = text.format(**arguments)
+    text = text.format(**spoken)
     if optional and rng.random() < 0.3:
         arguments[optional[0].name] = rng.choice(("celsius", "fahrenheit"))
         text = toolbox.with_addition(text, f"in {arguments[optional[0].name]}")
@@ -115,7 +113,7 @@ def _joined(rng: random.Random, before: Request, after: Request) -> tuple[str, l
     """Both texts in one, and both requests; the second loses its capital, unless it begins with an argument."""
     first, second = before.text, after.text
     bare = first.rstrip("?.")
-    keep = any(second.startswith(str(value)) for value in after.call.arguments.values())
+    keep = any(second.startswith(str(given)) for given in after.call.arguments.values())
     lowered = second if keep or rng.random() < 0.3 else second[0].lower() + second[1:]
     text = rng.choice(
         (
@@ -134,7 +132,7 @@ def _joined(rng: random.Random, before: Request, after: Request) -> tuple[str, l
 def _same_tool_twice(rng: random.Random, split: Split, tool: Tool) -> Exchange:
     first = request(rng, split, tool)
     key = next(iter(first.call.arguments))
-    other = toolbox.value(rng, split, next(p.holds for p in tool.parameters if p.name == key))
+    other = value(rng, split, next(p.holds for p in tool.parameters if p.name == key))
     second = attrs.evolve(first, call=Call(tool.name, {**first.call.arguments, key: other}))
     both = f"{first.call.arguments[key]} and {rng.choice(('', '', 'in '))}{other}"
     text = first.text.replace(str(first.call.arguments[key]), both, 1)
@@ -225,11 +223,9 @@ def _result_value(rng: random.Random, split: Split, key: str) -> Any:
     if style < 0.65:
         return f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"
     if style < 0.8:
-        return toolbox.value(rng, split, rng.choice(("name", "place")))
+        return value(rng, split, rng.choice(("name", "place")))
     if style < 0.95:
-        return " ".join(
-            rng.choice((rng.choice(_CONDITIONS), toolbox.value(rng, split, "thing"))) for _ in range(2)
-        )
+        return " ".join(rng.choice((rng.choice(_CONDITIONS), value(rng, split, "thing"))) for _ in range(2))
     return made_up_word(rng)
 
 
@@ -243,8 +239,9 @@ def _result(rng: random.Random, split: Split, call: Call, tool: Tool) -> tuple[s
         text = ", ".join(str(item) for item in values.values())
         return text, f"The tool says: {text}.", [text]
     told = ", ".join(f"the {key} is {item}" for key, item in values.items())
-    if rng.random() < 0.3:
-        first = next(iter(call.arguments.items()))
+    plain = [item for item in call.arguments.items() if isinstance(item[1], str | int)]
+    if rng.random() < 0.3 and plain:
+        first = plain[0]
         values = {first[0]: first[1], **{key: item for key, item in values.items() if key != first[0]}}
         told = ", ".join(f"the {key} is {item}" for key, item in values.items())
     return (

@@ -6,29 +6,34 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from tools.sapling.tables import table
-from tools.sapling.words import Split, made_up_word, name, number, place, thing
+from tools.sapling.words import Split, made_up_word
+
+_TYPES = {"number": "integer", "flag": "boolean", "list": "array", "object": "object"}
 
 
 @attrs.frozen
 class Parameter:
-    """A parameter: its JSON name, what it holds (``place``, ``name``, ``number``, …) and whether a call must give
-    it.
+    """A parameter: its JSON name, what it holds (``place``, ``name``, ``number``, …) and whether a call must give it.
+
+    ``choices`` are an enum's values; ``parts`` an object's members, or the one item of a list. A ``wide`` value may have several words.
     """
 
     name: str
     holds: str
     required: bool = True
+    choices: tuple[str, ...] = ()
+    parts: tuple[Parameter, ...] = ()
+    wide: bool = False
 
     @property
     def type(self) -> str:
         """The JSON type that the schema states."""
-        return "integer" if self.holds == "number" else "string"
+        return _TYPES.get(self.holds, "string")
 
 
 @attrs.frozen
@@ -62,19 +67,10 @@ WRITTEN: dict[Split, tuple[Tool, ...]] = {
 _RANDOM = _TABLE["random"]
 _DEEDS = _RANDOM["deeds"]
 NOUNS: list[str] = _RANDOM["nouns"].split()
-_VERBS = _RANDOM["verbs"].split()
-_DEED_VERBS = [verb for verb in _VERBS if verb not in {tool.topic for tool in WRITTEN["heldout"]}]
+VERBS: list[str] = _RANDOM["verbs"].split()
+_DEED_VERBS = [verb for verb in VERBS if verb not in {tool.topic for tool in WRITTEN["heldout"]}]
 _HOLDERS = _RANDOM["holders"]
-_UNITS = _TABLE["values"]["units"]
-_TEXTS, _TEXTS_HELDOUT = _TABLE["values"]["texts"], _TABLE["values"]["texts_heldout"]
 _SUFFIXES = ("id", "number", "name", "code", "key", "of", "no")
-_PATTERNS = _TABLE["values"]["text_patterns"]
-_SYMBOL_LETTERS = "ABCDEFGHKLMNPRSTXYZ"
-_SYMBOLS: dict[str, list[str]] = {
-    "language": ["French", "German", "Spanish", "Italian", "Polish", "Dutch", "Greek"],
-    "currency": ["USD", "EUR", "GBP", "JPY", "CHF", "SEK", "NOK", "PLN"],
-    "day": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
-}
 
 
 def deed(rng: random.Random) -> Tool:
@@ -105,7 +101,7 @@ def deed(rng: random.Random) -> Tool:
 def random_tool(rng: random.Random) -> Tool:
     """A tool about a random noun, mostly a made-up one, asked for in a random build of sentence."""
     noun, other = (_noun(rng) for _ in range(2))
-    verb = made_up_word(rng) if rng.random() < 0.2 else rng.choice(_VERBS)
+    verb = made_up_word(rng) if rng.random() < 0.2 else rng.choice(VERBS)
     kinds = rng.sample([kind for kind in _HOLDERS if kind != "text"], 2)
     first = Parameter(_named_after(rng, noun, _parameter_name(rng, kinds[0])), kinds[0])
     name_ = _function_name(rng, verb, noun, other)
@@ -235,100 +231,6 @@ def _renamed(rng: random.Random, tool: Tool) -> Tool:
 
 def _with_placeholders(text: str, names: dict[str, str]) -> str:
     return re.sub(r"{(\w+)}", lambda found: "{" + names[found.group(1)] + "}", text)
-
-
-def value(rng: random.Random, split: Split, holds: str) -> Any:
-    """A random argument for a parameter."""
-    if holds in _SYMBOLS:
-        return rng.choice(_SYMBOLS[holds])
-    return _VALUES[holds](rng, split)
-
-
-def _text(rng: random.Random, split: Split) -> str:
-    if split == "heldout":
-        return str(rng.choice(_TEXTS_HELDOUT))
-    style = rng.random()
-    if style < 0.15:
-        return str(rng.choice(_TEXTS))
-    if style < 0.4:
-        return " ".join(
-            made_up_word(rng) if rng.random() < 0.3 else thing(rng, "train") for _ in range(rng.randint(2, 4))
-        )
-    return str(rng.choice(_PATTERNS)).format(
-        a=_word(rng), b=_word(rng), v=rng.choice(_VERBS), n=name(rng, "train"), p=place(rng, "train")
-    )
-
-
-def _word(rng: random.Random) -> str:
-    return made_up_word(rng) if rng.random() < 0.4 else rng.choice((thing(rng, "train"), rng.choice(NOUNS)))
-
-
-def _code(rng: random.Random, split: Split) -> str:
-    return "".join(rng.choice(_SYMBOL_LETTERS) for _ in range(rng.randint(2, 4))) + str(
-        rng.randrange(10, 1000)
-    )
-
-
-def _path(rng: random.Random, split: Split) -> str:
-    return f"{thing(rng, split)}.{rng.choice(('txt', 'csv', 'pdf', 'md'))}"
-
-
-_VALUES: dict[str, Callable[[random.Random, Split], Any]] = {
-    "place": place,
-    "name": name,
-    "thing": thing,
-    "number": lambda rng, _: number(rng),
-    "text": _text,
-    "code": _code,
-    "path": _path,
-}
-
-
-def schema(rng: random.Random, tool: Tool, *, varied: bool = False) -> dict[str, Any]:
-    """The tool as an OpenAI client sends it; details that clients leave out are left out at times.
-
-    ``varied`` ones also have the keys and the order of keys that libraries' generators write.
-    """
-    properties: dict[str, Any] = {}
-    detailed = rng.random() < 0.3
-    for parameter in tool.parameters:
-        properties[parameter.name] = {"type": parameter.type}
-        if detailed:
-            properties[parameter.name]["description"] = rng.choice(
-                (f"The {parameter.name}", f"{parameter.name} to use", f"Which {parameter.name}")
-            )
-        if parameter.holds == "unit":
-            properties[parameter.name]["enum"] = list(_UNITS[:2])
-    parameters: dict[str, Any] = {"type": "object", "properties": properties}
-    if rng.random() < 0.85:
-        parameters["required"] = [parameter.name for parameter in tool.parameters if parameter.required]
-    if rng.random() < 0.05:
-        parameters["additionalProperties"] = False
-    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    if rng.random() < 0.05:
-        del function["description"]
-    if varied and rng.random() < 0.3:
-        _generated(rng, function)
-    return {"type": "function", "function": function}
-
-
-def _generated(rng: random.Random, function: dict[str, Any]) -> None:
-    """The function as a library makes it of a typed Python function: properties first, the type last, titles at times."""
-    plain = function["parameters"]
-    titled = rng.random() < 0.5
-    properties = {
-        name: {"title": name.replace("_", " ").title(), **entry} if titled else entry
-        for name, entry in plain["properties"].items()
-    }
-    parameters = {"properties": properties, "required": plain.get("required", list(properties))}
-    if titled:
-        parameters["title"] = f"{function['name']}_args"
-    parameters["type"] = "object"
-    if rng.random() < 0.5:
-        parameters["additionalProperties"] = False
-        if rng.random() < 0.5:
-            function["strict"] = True
-    function["parameters"] = parameters
 
 
 def draw(rng: random.Random, split: Split, count: int) -> list[Tool]:
