@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 
+from tools.sapling.evaluate_http import Question, from_file
 from tools.sapling.kinds import clients, schemas, tool_use, toolbox
 from tools.sapling.tables import table
 from tools.sapling.words import NAMES, PLACES, THINGS, Draws
@@ -49,7 +51,7 @@ def test_clients_tools_have_everything_that_real_ones_have() -> None:
 
 
 def test_one_client_writes_all_of_its_tools_alike() -> None:
-    """The keys of `parameters` come in one order within a request, and in every client's order over many."""
+    """The keys of ``parameters`` come in one order within a request, and in every client's order over many."""
     rng, orders = Draws(18), set()
     for _ in range(60):
         shown = schemas.of_client(rng, [tool for tool in _client_tools(18, 12) if len(tool.parameters) > 1])
@@ -64,3 +66,16 @@ def test_words_for_clients_tools_are_none_of_the_evaluations() -> None:
     unseen = {word for pool in (NAMES, PLACES, THINGS) for word in pool["heldout"]}
     unseen |= {tool.topic for tool in toolbox.WRITTEN["heldout"]}
     assert not unseen & set(re.findall("[A-Za-z]+", told))
+
+
+def test_a_set_of_questions_comes_from_a_file(tmp_path: Path) -> None:
+    """Who does not read the training data's code writes a set as JSON; its kinds are told apart."""
+    asked: dict[str, Any] = {
+        "tools": [],
+        "messages": [{"role": "user", "content": "Hi"}],
+        "expect": {"no_calls": True},
+    }
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps([{"kind": kind, **asked} for kind in ("one", "other", "one")]))
+    question = Question(**asked)
+    assert from_file(path) == {"one": [question, question], "other": [question]}

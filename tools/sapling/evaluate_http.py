@@ -2,7 +2,7 @@
 http://127.0.0.1:8000``.
 
 Every question is one greedy POST to /v1/chat/completions; the sets and the grading are those of the offline
-evaluation.
+evaluation, or those of a file: ``--set FILE``, a JSON array of {kind, tools, messages, expect}.
 Prints a table and, with --out, writes the figures as JSON. Exits with 1 when a kind misses its target.
 """
 
@@ -18,9 +18,11 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from tools.sapling.conversation import Conversation, messages_before
 from tools.sapling.grading import Answer, is_right
@@ -29,19 +31,41 @@ from tools.sapling.heldout import KINDS, TARGETS, heldout
 _TIMEOUT = 300
 
 
-def ask(base: str, talk: Conversation) -> Answer:
-    """Sends the conversation's last question and reads the reply. Raises ValueError when the server
-    refuses.
-    """
+@attrs.frozen
+class Question:
+    """Messages and tools as they go over the wire, and what a right reply has."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    expect: dict[str, Any]
+
+
+def from_file(path: Path) -> dict[str, list[Question]]:
+    """The questions of a file, by kind."""
+    sets: dict[str, list[Question]] = {}
+    for entry in json.loads(path.read_text("utf-8")):
+        question = Question(entry["messages"], entry["tools"], entry["expect"])
+        sets.setdefault(entry["kind"], []).append(question)
+    return sets
+
+
+def of_talk(talk: Conversation) -> Question:
+    """The conversation's last question."""
+    last = len(talk.exchanges) - 1
+    return Question(_on_the_wire(messages_before(talk, last)), list(talk.tools), talk.exchanges[-1].expect)
+
+
+def ask(base: str, question: Question, *, thinking: bool) -> Answer:
+    """Sends a question and reads the reply. Raises ValueError when the server refuses."""
     address = urllib.parse.urlsplit(base)
     body: dict[str, Any] = {
-        "messages": _on_the_wire(messages_before(talk, len(talk.exchanges) - 1)),
+        "messages": question.messages,
         "temperature": 0,
         "max_tokens": 400,
-        "chat_template_kwargs": {"enable_thinking": talk.thinking},
+        "chat_template_kwargs": {"enable_thinking": thinking},
     }
-    if talk.tools:
-        body["tools"] = list(talk.tools)
+    if question.tools:
+        body["tools"] = question.tools
     connection = http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT)
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
@@ -49,7 +73,7 @@ def ask(base: str, talk: Conversation) -> Answer:
     connection.close()
     if response.status != http.client.OK:
         raise ValueError(f"HTTP {response.status}: {content}")
-    return _answer(content, thinking=talk.thinking)
+    return _answer(content, thinking=thinking)
 
 
 @contextlib.contextmanager
@@ -117,16 +141,18 @@ def _answer(content: dict[str, Any], *, thinking: bool) -> Answer:
     )
 
 
-def evaluate(base: str, kind: str, count: int, *, thinking: bool, workers: int) -> dict[str, Any]:
+def evaluate(
+    base: str, kind: str, questions: list[Question], *, thinking: bool, workers: int
+) -> dict[str, Any]:
     """The figures of one kind."""
-    talks = heldout(kind, count, thinking=thinking)
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        answers = list(pool.map(lambda talk: ask(base, talk), talks))
+        answers = list(pool.map(lambda question: ask(base, question, thinking=thinking), questions))
     right = sum(
-        is_right(answer, talk.exchanges[-1].expect) for answer, talk in zip(answers, talks, strict=True)
+        is_right(answer, question.expect) for answer, question in zip(answers, questions, strict=True)
     )
     closed = sum(answer.closed for answer in answers)
+    count = len(questions)
     return {
         "kind": kind,
         "thinking": thinking,
@@ -148,6 +174,11 @@ def row(result: dict[str, Any]) -> str:
 HEADER = "| kind | thinking | right, % | target | block closed in 256 tokens, % |\n|---|---|---|---|---|"
 
 
+def _generated(kinds: Sequence[str], count: int) -> dict[str, list[Question]]:
+    """The offline evaluation's questions; with a think block or without one they are the same."""
+    return {kind: [of_talk(talk) for talk in heldout(kind, count)] for kind in kinds}
+
+
 def main() -> int:
     """Parses the command line, asks everything, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -155,22 +186,22 @@ def main() -> int:
         "base", nargs="?", help="a server's address, without /v1; default: start `maple --demo`"
     )
     parser.add_argument("--count", type=int, default=200, help="questions of each kind")
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--set", type=Path, help="questions of a file instead of the generated ones")
     parser.add_argument("--workers", type=int, default=8, help="requests in flight")
     parser.add_argument(
         "--no-thinking", action="store_true", help="ask every kind with the think block closed, too"
     )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    sets = from_file(options.set) if options.set else _generated(options.kinds, options.count)
     results = []
     print(HEADER)
     with serving() if options.base is None else contextlib.nullcontext(options.base) as base:
         wait_until_ready(base)
         for thinking in (True, False) if options.no_thinking else (True,):
-            for kind in options.kinds:
-                results.append(
-                    evaluate(base, kind, options.count, thinking=thinking, workers=options.workers)
-                )
+            for kind, questions in sets.items():
+                results.append(evaluate(base, kind, questions, thinking=thinking, workers=options.workers))
                 print(row(results[-1]), flush=True)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
