@@ -58,7 +58,7 @@ Every route, with what it takes, gives and refuses. It is made from the descript
 
 - `X-Maple-Ignored` names what a request held without effect: field paths without indices, comma-separated
   (`user,input[].image`), at most 512 bytes and then `…`. The log says it too.
-- What no retry can mend carries `x-should-retry: false`.
+- What no retry can help carries `x-should-retry: false`.
 
 ## Errors
 

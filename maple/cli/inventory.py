@@ -7,6 +7,8 @@ import json
 import platform
 import sys
 
+import attrs
+
 from maple import __version__
 from maple.command import Command, CommandParser, read_configuration
 from maple.configure import Configuration
@@ -45,8 +47,41 @@ def _config(given: argparse.Namespace) -> int:
             name: {"value": _shown(configuration.settings, name, spec), "from": configuration.sources[name]}
             for name, spec in specs().items()
         }
-        return _print(json.dumps(shown, indent=2))
+        return _print(
+            json.dumps({**shown, "served": attrs.asdict(_served(configuration.settings))}, indent=2)
+        )
     return _print("\n".join(_config_line(configuration, name, spec) for name, spec in specs().items()))
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """What these settings come to: the ``model``, what computes it, on which kernels, and why not on the kernels."""
+
+    model: str
+    engine: str
+    kernels: str | None = None
+    reason: str | None = None
+
+
+def _served(settings: Settings) -> Served:
+    from maple.choose_engine import choose, model_source  # noqa: PLC0415 -- the server's engines
+    from maple.native.library import Unavailable, available  # noqa: PLC0415 -- numpy and the kernels: only for this
+
+    if settings.scripted is not None:
+        return Served(
+            model=str(settings.scripted), engine="scripted", reason="--scripted replays recorded outputs"
+        )
+    kernels = available()
+    choice = choose(settings, kernels)
+    native = choice.path == "native" and not isinstance(kernels, Unavailable)
+    return Served(
+        model="maple-sapling, the small demonstration model"
+        if settings.demo
+        else str(model_source(settings)),
+        engine="ray" if settings.engine == "ray" else choice.path,
+        kernels=kernels.path if native and not isinstance(kernels, Unavailable) else None,
+        reason=None if native else choice.reason or "the settings or the device ask for torch",
+    )
 
 
 def _config_line(configuration: Configuration, name: str, spec: Spec) -> str:

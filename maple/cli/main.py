@@ -79,7 +79,7 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. Errors that a person can mend are one line on stderr."""
+    """Run one command; returns the exit code. Errors that a person can correct are one line on stderr."""
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:

@@ -90,7 +90,7 @@ def settle(environ: Mapping[str, str], flags: Mapping[str, str]) -> tuple[Settin
             if error.name not in left:
                 raise
             del left[error.name]
-            advice = "mend or unset it: the server does not start like this (looked on without it)"
+            advice = "correct or unset it: the server does not start like this (looked on without it)"
             faults.append(Finding(level="bad", text=str(error), advice=advice))
 
 

@@ -189,9 +189,9 @@ class HubCheck(Check):
             (
                 errors.RepositoryNotFoundError,
                 f"the hub has no {source}",
-                "mend MAPLE_MODEL_PATH, or set HF_TOKEN",
+                "correct MAPLE_MODEL_PATH, or set HF_TOKEN",
             ),
-            (errors.RevisionNotFoundError, f"no revision {self.settings.revision}", "mend MAPLE_REVISION"),
+            (errors.RevisionNotFoundError, f"no revision {self.settings.revision}", "correct MAPLE_REVISION"),
             (errors.OfflineModeIsEnabled, "HF_HUB_OFFLINE forbids to ask it", f"unset it, {elsewhere}"),
         )
         for kind, text, advice in known:

@@ -40,7 +40,7 @@ class PluginCheck(Check):
             lambda: protocols(TAKEN, settings.protocols),
         )
         if faults := [fault for load in loads if (fault := _fault(load))]:
-            advice = "mend or uninstall it, or choose another (maple parsers lists them)"
+            advice = "repair or uninstall it, or choose another (maple parsers lists them)"
             return Finding(level="bad", text="; ".join(faults), advice=advice)
         count = len({each.name for each in protocols(TAKEN, settings.protocols)})
         text = f"{settings.reasoning_parser} and {settings.tool_parser}, {count} protocols"

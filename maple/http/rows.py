@@ -30,6 +30,6 @@ class Row:
     message: Callable[[Any], str]
     headers: Callable[[Any], Mapping[str, str]] = lambda _: {}
     final: bool = False
-    """Whether no retry can mend it: SDKs repeat what looks like the server's fault unless they are told."""
+    """Whether no retry can help: SDKs repeat what looks like the server's fault unless they are told."""
     header_names: tuple[str, ...] = ()
     """Those of ``headers`` that tell a client something, for the API's description."""

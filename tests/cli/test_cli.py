@@ -54,6 +54,8 @@ def test_version_and_config_for_programs(capsys: pytest.CaptureFixture[str]) -> 
     shown = json.loads(capsys.readouterr().out)
     assert shown["port"] == {"value": "9", "from": "flag"}
     assert shown["host"]["from"] == "default"
+    assert shown["served"]["model"].startswith("maple-sapling")
+    assert shown["served"]["engine"] in ("native", "torch")
 
 
 def test_help_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:

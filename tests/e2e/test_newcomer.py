@@ -20,7 +20,6 @@ from maple_testing.guard import HANG_GUARD
 
 ROOT = pathlib.Path(__file__).parents[2]
 ADDRESS = "127.0.0.1:8000"
-"""Seconds for one command; the first one installs torch."""
 OURS = re.compile(r"^(MAPLE|PYTHON|TOX|COV|VIRTUAL_ENV|PIP_CONSTRAINT|PIP_REQUIRE|PYTEST)")
 """Variables of a test run, which a newcomer does not have."""
 
@@ -48,7 +47,7 @@ class Readme:
 
 @attrs.frozen
 class Newcomer:
-    """Somebody in a fresh clone and a fresh virtual environment."""
+    """Somebody in a fresh clone."""
 
     clone: pathlib.Path
     environment: dict[str, str]
@@ -112,10 +111,12 @@ def newcomer() -> Iterator[Newcomer]:
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder)
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(home / "clone")], check=True)
-        subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
         inherited = {name: value for name, value in os.environ.items() if not OURS.match(name)}
         own = {
-            "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            # of the environment that the first command makes, once it is there
+            "PATH": os.pathsep.join(
+                [str(home / "clone/.venv/bin"), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+            ),
             "MAPLE_PORT": "0",  # the README's may be taken
             "MAPLE_CACHE_DIR": str(home / "cache"),
         }
@@ -142,3 +143,9 @@ def test_a_newcomer_gets_an_answer_and_serves_a_plugin(newcomer: Newcomer) -> No
         choice = json.loads(newcomer.type(curl.replace(ADDRESS, address)))["choices"][0]
         assert choice["finish_reason"] == "tool_calls"
         assert choice["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+
+
+def test_a_contributor_runs_one_test(newcomer: Newcomer) -> None:
+    """By the two commands of CONTRIBUTING.md."""
+    page = Readme((newcomer.clone / "CONTRIBUTING.md").read_text("utf-8"))
+    assert "passed" in newcomer.type(page.block("bash", "[test]"))

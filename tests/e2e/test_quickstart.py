@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "quickstart.md"
 BLOCK = re.compile(r"^```(\w*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:8000"
 SERVE = "python3 -m maple "
-REAL_MODEL = "python3 -m maple --api-level extended --model-path deepgrove/maple-preview-2bit-mlx\n"
+REAL_MODEL = "python3 -m maple --api-level extended\n"
 """The one command that is not followed here: it downloads gigabytes."""
 
 
