@@ -119,6 +119,8 @@ class SessionFiles:
         with self._opened(owner, session_id) as folder:
             manifest = _read_manifest(folder, session_id)
             check_about(_read_about(folder, manifest), manifest, owner)
+            if manifest.version != VERSION:
+                raise SessionMismatch(f"saved in version {manifest.version}, this is {VERSION}")
             if (manifest.model, manifest.kv_format) != (model, kv_format):
                 raise SessionMismatch(f"saved by {manifest.model} as {manifest.kv_format}")
             data = _read_data(folder, manifest)

@@ -25,7 +25,7 @@ import maple
 from maple.engine.errors import SessionBusy, SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
 from maple.engine.kv.cache import KvSnapshot
 from maple.engine.private_files import opened_folder
-from maple.engine.session_files import SessionFiles, SessionsUnusable, model_identity
+from maple.engine.session_files import VERSION, SessionFiles, SessionsUnusable, model_identity
 
 MODEL, FORMAT = "maple-0", "test/1"
 
@@ -96,6 +96,20 @@ def test_another_model_or_format_is_told_apart(files: SessionFiles, model: str, 
     files.save("me", "s", snapshot(), MODEL)
     with pytest.raises(SessionMismatch):
         files.load("me", "s", model=model, kv_format=kv_format)
+
+
+def test_a_file_of_an_older_version_is_refused_and_saved_anew(
+    files: SessionFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no damage: a line says which version it has, and the next save takes its place."""
+    with monkeypatch.context() as older:
+        older.setattr("maple.engine.session_files.VERSION", VERSION - 1)
+        files.save("me", "s", snapshot(), MODEL)
+    with pytest.raises(SessionMismatch, match=f"^saved in version {VERSION - 1}, this is {VERSION}$"):
+        read(files)
+    assert files.manifest("me", "s").version == VERSION - 1
+    files.save("me", "s", snapshot(), MODEL)
+    assert_same(read(files), snapshot())
 
 
 def test_another_format_is_told_before_keys_and_values_are_read(

@@ -19,6 +19,7 @@ from maple_testing.engine import never, quiet
 
 from maple.checkpoint.errors import LoadError
 from maple.checkpoint.folder import PACK_MANIFEST
+from maple.native.fingerprint import FORMAT
 from maple.native.library import available
 from maple.native.model import NativeModel, StepSlice
 from maple.native.pack import PackReport, pack
@@ -196,6 +197,42 @@ def test_an_unusable_entry_is_replaced(copy_of: Any, tmp_path: pathlib.Path) -> 
     load(folder.path, cache_dir=tmp_path, keep_from=0)
     (other,) = (tmp_path / "native").glob("*/model.safetensors")
     assert other != entry
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A Maple whose packs had the format before; undone where a test says so."""
+    with monkeypatch.context() as patch:
+        for module in ("packfile", "weights"):
+            patch.setattr(f"maple.native.{module}.FORMAT", FORMAT - 1)
+        yield patch
+
+
+def test_a_pack_of_an_older_format_is_refused_and_made_anew(
+    older: pytest.MonkeyPatch, golden_folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """With a line that says what to do; then packing again makes one that is read."""
+    make_pack(golden_folder / "mlx-2bit", tmp_path / "pack")
+    older.undo()
+    with pytest.raises(
+        LoadError, match=r"^pack was packed for other kernels than these: pack its checkpoint again$"
+    ):
+        load(tmp_path / "pack")
+    assert make_pack(golden_folder / "mlx-2bit", tmp_path / "pack", replace=True).written
+    assert load(tmp_path / "pack").packed
+
+
+def test_a_cached_pack_of_an_older_format_is_made_anew(
+    older: pytest.MonkeyPatch, golden_folder: pathlib.Path, tmp_path: pathlib.Path, prompts: Any
+) -> None:
+    """Nobody has to ask for it, the old one goes, and what is computed is the same."""
+    folder = golden_folder / "mlx-2bit"
+    before = logits(load(folder, cache_dir=tmp_path, keep_from=0), prompts[2])
+    (old,) = (tmp_path / "native").glob("*/model.safetensors")
+    older.undo()
+    np.testing.assert_array_equal(logits(load(folder, cache_dir=tmp_path, keep_from=0), prompts[2]), before)
+    (new,) = (tmp_path / "native").glob("*/model.safetensors")
+    assert new != old
 
 
 def test_a_cache_that_cannot_be_written_stops_no_load(
