@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 import structlog
 from maple_plugins.compose import Chain
@@ -16,7 +16,8 @@ from maple_plugins.events import ContentDelta, ParserEvent, ToolCall
 from maple_protocols.adapter import Done, FinishReason, Identity, NumberedCall, TurnEvent, Usage
 from maple_protocols.timings import Progress
 
-from maple.engine.api import Finish, Ticket
+from maple.engine.api import Finish, Piece, Ticket
+from maple.turn_scores import ScoredText
 from maple.turn_times import spent
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,7 @@ class Turn:
         ticket: Ticket,
         chain: Chain | None,
         fills_window: bool = False,
+        scored: bool = False,
     ) -> None:
         self.identity = identity
         self._fills_window = fills_window
@@ -42,6 +44,7 @@ class Turn:
         self._request_id = request_id
         self._ticket = ticket
         self._chain = chain
+        self._scored = ScoredText(chain) if scored else None
         self._offsets: list[int] = []
         self._calls = 0
 
@@ -67,21 +70,29 @@ class Turn:
 
     async def events(self) -> AsyncGenerator[TurnEvent, None]:
         """Yield reasoning, content and calls in generation order, then one Done. Raises EngineError."""
-        chain = self._chain
-        feed: Callable[[str], Iterable[ParserEvent]] = chain.feed if chain else _as_content
         try:
             async for item in self._ticket:
                 if isinstance(item, Finish):
-                    for event in chain.close(item.reason) if chain else ():
+                    for event in self._rest(item):
                         yield self._numbered(event)
                     yield self._done(item)
                     return
                 self._offsets.extend(item.offsets)
-                if item.text:
-                    for event in feed(item.text):
-                        yield self._numbered(event)
+                for event in self._parsed(item):
+                    yield self._numbered(event)
         finally:
             self._log_fault()
+
+    def _parsed(self, piece: Piece) -> Iterable[ParserEvent]:
+        if self._scored is not None:
+            return self._scored.feed(piece.text, piece.scores)
+        if self._chain is not None:
+            return self._chain.feed(piece.text)
+        return (ContentDelta(piece.text),) if piece.text else ()
+
+    def _rest(self, finish: Finish) -> Iterable[ParserEvent]:
+        last = self._scored or self._chain
+        return last.close(finish.reason) if last is not None else ()
 
     def _log_fault(self) -> None:
         """Malformed markup has gone back as text; that the model wrote some is for operators to know."""
@@ -124,7 +135,3 @@ class Turn:
             return 0
         end = self._chain.reasoning_end
         return len(self._offsets) if end is None else sum(offset < end for offset in self._offsets)
-
-
-def _as_content(text: str) -> tuple[ContentDelta]:
-    return (ContentDelta(text),)

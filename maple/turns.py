@@ -132,7 +132,14 @@ class Turns:
         ticket = self.engine.submit(job)
         room = served.max_model_len - len(prompt.ids)
         fills = job.max_tokens == room != ask.max_tokens
-        return Turn(identity=identity, request_id=request_id, ticket=ticket, chain=chain, fills_window=fills)
+        return Turn(
+            identity=identity,
+            request_id=request_id,
+            ticket=ticket,
+            chain=chain,
+            fills_window=fills,
+            scored=ask.scores is not None,
+        )
 
     async def count(self, ask: Ask, *, prepare: Prepare | None = None) -> int:
         """How many tokens the prompt of ``ask`` has; 0 for a conversation without a message.
@@ -226,6 +233,7 @@ class Turns:
             subject=prompt.subject,
             end=prompt.end,
             timeout=self._defaults.request_timeout,
+            scores=ask.scores,
         )
 
     def _sampling(self, wish: SamplingWish, served: Served) -> Sampling:

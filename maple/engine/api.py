@@ -13,6 +13,7 @@ import attrs
 
 from maple.engine.constraint import Grammar
 from maple.engine.loading import LoadingGauge
+from maple.engine.scores import Score
 from maple.engine.stats import EngineStats, JobStatus, SessionLoaded, SessionManifest
 from maple.engine.step_clock import StepClock
 from maple.engine.thinking import ThinkingLimits
@@ -73,6 +74,7 @@ class Job:
     prompt); only the scripted engine reads it and ``end``. ``timeout`` in seconds, counted from the slot, ends
     the generation as ``length`` (0 is off). The text is held to ``grammar`` behind the first
     ``grammar_behind`` in it, or from its beginning. ``thinking`` bounds the reasoning that the prompt left open.
+    ``scores`` asks for every id's log probability, and for so many of the likeliest beside it.
     """
 
     request_id: str
@@ -89,6 +91,7 @@ class Job:
     grammar: Grammar | None = None
     grammar_behind: str | None = None
     thinking: ThinkingLimits | None = None
+    scores: int | None = None
 
 
 @attrs.frozen
@@ -97,11 +100,13 @@ class Piece:
 
     ``text`` may be empty (ids whose text is held back). ``offsets`` has one entry per id sampled since the
     last piece, EOS excepted: the character offset, in the whole raw text, at which that id's text begins. Ids
-    that a stop string cut off lie at or beyond the end of the text that was sent.
+    that a stop string cut off lie at or beyond the end of the text that was sent. ``scores`` are those ids', where the
+    job asks for them.
     """
 
     text: str
     offsets: tuple[int, ...] = ()
+    scores: tuple[Score, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
@@ -14,18 +12,17 @@ import numpy.typing as npt
 import structlog
 
 from maple.engine.api import Finish, Job, Piece, StopReason
-from maple.engine.constraint import Constraint, OutOfGrammar
+from maple.engine.constraint import OutOfGrammar
 from maple.engine.errors import EngineError, GenerationFailed
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.live_sessions import LiveSessions
+from maple.engine.new_sequence import NewSequences
 from maple.engine.openings import Openings
 from maple.engine.prefill import PrefillShares
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import LoadedEngine, PrefillLimits
-from maple.engine.sampling import Allowed, Sampler, SampleRow
+from maple.engine.sampling import SampleRow
 from maple.engine.sequence import RunningSequence
-from maple.engine.thinking import Thinking
-from maple.engine.transcript import Transcript
 
 log = structlog.get_logger(__name__)
 
@@ -49,14 +46,11 @@ class Scheduler(Generic[Key]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner = loaded.runner
-        self._token_bytes = loaded.token_bytes
-        self._token_ids = loaded.token_ids
-        self._allowed = Allowed.from_ids(loaded.token_ids)
+        self._new = NewSequences(loaded, clock)
         self._choose = loaded.choose
         self._eos = frozenset(loaded.served.eos_token_ids)
         self._shares = PrefillShares(limits or loaded.prefill)
         self._clock = clock
-        self._numbers = itertools.count()
         self._sequences: dict[Key, RunningSequence[Key]] = {}
         self._openings: Openings[Key] = Openings(
             loaded.runner, opened=self._on_opened, failed=self._on_not_opened
@@ -72,21 +66,7 @@ class Scheduler(Generic[Key]):
 
     def add(self, key: Key, job: Job, *, cancelled: Callable[[], bool], queue_seconds: float = 0.0) -> None:
         """Take a sequence that has its slot; ``key`` names it in deliveries."""
-        self._sequences[key] = RunningSequence(
-            key=key,
-            number=next(self._numbers),
-            job=job,
-            cancelled=cancelled,
-            sampler=Sampler(job.sampling, self._allowed, job.prompt_ids, self._eos),
-            transcript=Transcript(
-                self._token_bytes, job.stop, job.stop_behind, at_least=job.sampling.min_tokens
-            ),
-            constraint=self._constraint(job),
-            thinking=None if job.thinking is None else Thinking(job.thinking, self._token_bytes),
-            queue_seconds=queue_seconds,
-            started=self._clock(),
-            ids=list(job.prompt_ids),
-        )
+        self._sequences[key] = self._new.make(key, job, cancelled, queue_seconds)
         self._openings.add(self._sequences[key])
 
     def open(self) -> StepReport[Key] | None:
@@ -191,9 +171,9 @@ class Scheduler(Generic[Key]):
         rows = [(one, row) for one, logits in free if (row := self._row(one, logits)) is not None]
         chosen = self._choose([row for _, row in rows])
         next_ids.update(zip((one.key for one, _ in rows), chosen, strict=True))
-        for sequence in [one for one, _ in computed if one.key in next_ids]:
+        for sequence, logits in [(one, row) for one, row in computed if one.key in next_ids]:
             try:
-                self._advance(sequence, sequence.sampler.take(next_ids[sequence.key]))
+                self._advance(sequence, sequence.sampler.take(next_ids[sequence.key]), logits)
             except OutOfGrammar as error:
                 self._leave_grammar(sequence, error)
             except Exception:  # logits that nothing can be sampled from, above all: the others are fine
@@ -211,7 +191,7 @@ class Scheduler(Generic[Key]):
         log.warning("engine.grammar_spent", request_id=sequence.job.request_id, reason=str(error))
         self._close(sequence, "length")
 
-    def _advance(self, sequence: RunningSequence[Key], token_id: int) -> None:
+    def _advance(self, sequence: RunningSequence[Key], token_id: int, logits: Row) -> None:
         if sequence.first_token is None:
             self._note_prefilled(sequence)
         sequence.sampled += 1
@@ -223,7 +203,7 @@ class Scheduler(Generic[Key]):
             sequence.constraint.accept(token_id)
         if sequence.thinking is not None:
             sequence.thinking.take(token_id)
-        pieces = sequence.transcript.feed(token_id)
+        pieces = sequence.transcript.feed(token_id, sequence.score(logits, token_id))
         if sequence.transcript.stopped:
             self._close(sequence, "stop", pieces)
         elif sequence.sampled >= sequence.job.max_tokens:
@@ -232,18 +212,6 @@ class Scheduler(Generic[Key]):
             sequence.ids.append(token_id)
             if pieces:
                 self._next.deliveries.append(Delivery(key=sequence.key, items=pieces))
-
-    def _constraint(self, job: Job) -> Constraint | None:
-        if job.grammar is None:
-            return None
-        return Constraint(job.grammar, job.grammar_behind, self._token_bytes, lambda: self._newlines)
-
-    @functools.cached_property
-    def _newlines(self) -> frozenset[int]:
-        """Ids of one newline or two."""
-        return frozenset(
-            int(one) for one in self._token_ids if self._token_bytes[int(one)] in (b"\n", b"\n\n")
-        )
 
     def _note_prefilled(self, sequence: RunningSequence[Key]) -> None:
         sequence.first_token = self._clock()

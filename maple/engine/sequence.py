@@ -14,6 +14,8 @@ from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.prefill import Prompt
 from maple.engine.runner import SequenceSlice
 from maple.engine.sampling import Floats, Sampler, SampleRow
+from maple.engine.scorer import Scorer
+from maple.engine.scores import Score
 from maple.engine.stats import Prefill
 from maple.engine.thinking import Thinking
 from maple.engine.transcript import Transcript
@@ -37,6 +39,7 @@ class RunningSequence(Generic[Key]):
     transcript: Transcript
     constraint: Constraint | None
     thinking: Thinking | None
+    scorer: Scorer | None
     queue_seconds: float
     started: float
     ids: list[int]
@@ -98,6 +101,10 @@ class RunningSequence(Generic[Key]):
             return self.sampler.row(logits)
         mask = self.constraint.mask()
         return self.sampler.row(logits, mask, ends=mask is not None)
+
+    def score(self, logits: Floats, token_id: int) -> Score | None:
+        """How likely the id was that follows a row of logits, where the job asks for it."""
+        return None if self.scorer is None else self.scorer.score(logits, token_id)
 
     def overdue(self, now: float) -> bool:
         """Whether it has run for longer than its job allows."""

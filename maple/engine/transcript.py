@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from maple.engine.api import Piece
 from maple.engine.detokenize import Detokenizer, TokenBytes
+from maple.engine.scores import Score
 from maple.engine.stops import StopMatcher
 
 
@@ -22,6 +23,7 @@ class Transcript:
         self._stops = StopMatcher(stops, behind)
         self._unstopped = at_least
         self._offsets: list[int] = []
+        self._scores: list[Score] = []
 
     @property
     def stopped(self) -> bool:
@@ -33,10 +35,12 @@ class Transcript:
         """The stop string that did."""
         return self._stops.word if self._stops.matched else None
 
-    def feed(self, token_id: int) -> list[Piece]:
-        """Add an id; the piece that is certain now, if any."""
+    def feed(self, token_id: int, score: Score | None = None) -> list[Piece]:
+        """Add an id, and how likely it was, if that is wanted; the piece that is certain now, if any."""
         text, offset = self._detokenizer.feed(token_id)
         self._offsets.append(offset)
+        if score is not None:
+            self._scores.append(score)
         if self._unstopped:
             self._unstopped -= 1
             return self._piece(self._stops.skip(text), even_without_text=False)
@@ -51,4 +55,5 @@ class Transcript:
         if not text and not (even_without_text and self._offsets):
             return []
         offsets, self._offsets = tuple(self._offsets), []
-        return [Piece(text, offsets)]
+        scores, self._scores = tuple(self._scores), []
+        return [Piece(text, offsets, scores)]

@@ -145,6 +145,8 @@ class Ask:
 
     ``thinking_budget`` is the most tokens of reasoning, else it goes by ``effort``, a word that the server knows.
 
+    ``scores`` asks for the log probability of every token, and of so many of the likeliest beside it.
+
     ``ignored`` are the paths, without indices (``input[].image``), of what was sent and has no effect: the
     client is told in X-Maple-Ignored. Two requests that differ in nothing else are equal.
     """
@@ -172,4 +174,5 @@ class Ask:
     forced_calls: ForcedCalls | None = None
     thinking_budget: int | None = None
     effort: str | None = None
+    scores: int | None = None
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

@@ -17,10 +17,10 @@ from maple.scripted.script import Recording
 if TYPE_CHECKING:
     from tests.http.conftest import LiveServer, Serve
 
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 SETTING = "is served with --api-level extended"
 LEVELS = ["reference", "extended"]
-HI = {"messages": [{"role": "user", "content": "hi"}], "input": "hi"}
+HI = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "input": "hi"}
 FLAT = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 NESTED = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 HOSTED = [
@@ -34,7 +34,7 @@ HOSTED = [
 
 
 def post(server: LiveServer, path: str, **fields: object) -> Any:
-    name = "messages" if path.startswith(CHAT) else "input"
+    name = "prompt" if path == COMPLETIONS else "messages" if path.startswith(CHAT) else "input"
     return server.post(path, {name: HI[name], **fields})
 
 
@@ -343,25 +343,21 @@ def test_json_object_is_the_same_on_every_route(serve: Serve, level: str) -> Non
     assert answer.json["text"] == {"format": form}
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
-    ("fields", "param", "words"),
+    ("path", "fields", "param", "setting"),
     [
-        ({"logprobs": True, "top_logprobs": 5}, "top_logprobs", "log probabilities are not given"),
-        ({"logprobs": True}, "logprobs", "log probabilities are not given"),
-        ({"n": 2}, "n", "n must be 1"),
+        (CHAT, {"logprobs": True, "top_logprobs": 5}, "top_logprobs", True),
+        (CHAT, {"logprobs": True}, "logprobs", True),
+        (COMPLETIONS, {"logprobs": 0}, "logprobs", True),
+        (CHAT, {"n": 2}, "n", False),
     ],
 )
-def test_what_nobody_serves_yet_is_named(
-    serve: Serve, level: str, fields: dict[str, object], param: str, words: str
+def test_what_the_reference_does_not_serve_is_named(
+    serve: Serve, path: str, fields: dict[str, object], param: str, setting: bool
 ) -> None:
-    """At both levels, and without the setting, which would not help."""
-    error = post(serve(api_level=level), CHAT, **fields).error
-    assert (error["param"], words in error["message"], "--api-level" in error["message"]) == (
-        param,
-        True,
-        False,
-    )
+    """With the setting that does, but for the reference's own words."""
+    error = post(serve(), path, **fields).error
+    assert (error["param"], "--api-level extended" in error["message"]) == (param, setting)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -12,6 +12,7 @@ from maple_protocols.errors import InvalidField
 from maple_protocols.openai.chat import ChatAdapter
 
 USER = {"role": "user", "content": "hi"}
+SERVED = "; this is served with --api-level extended"
 POLICY = Policy(vocabulary=100, template_variables=frozenset({"tone"}))
 
 
@@ -575,9 +576,10 @@ class TestUnsupported:
         assert ask(n=1) == ask()
 
     def test_log_probabilities_are_refused(self) -> None:
-        """Logprobs true and top_logprobs but 0: 400 with that param."""
-        assert refusal(logprobs=True).param == "logprobs"
+        """Logprobs true and top_logprobs but 0: 400 with that param, which names the setting."""
+        assert refusal(logprobs=True).message == f"logprobs must be false{SERVED}"
         assert refusal(logprobs=1).param == "logprobs"
+        assert refusal(top_logprobs=2).message == f"top_logprobs must be 0{SERVED}"
         assert refusal(top_logprobs=2).param == "top_logprobs"
         assert ask(logprobs=False, top_logprobs=0) == ask()
 

@@ -113,7 +113,7 @@ class ChatRequest:
     top_logprobs: fields.TopLogprobs = None
     session_id: fields.SessionId = None
     n: fields.One = None
-    logprobs: fields.Logprobs = None
+    logprobs: fields.Logprobs = False
     response_format: forms.ResponseFormat = None
     structured_outputs: forms.StructuredOutputs = None
     min_p: fields.MinP = None
@@ -150,6 +150,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             effort=effort_word(request.reasoning, request.reasoning_effort, request.think),
             forced_calls=forced(request.tool_choice, body.get("tools"), body.get("parallel_tool_calls")),
             form=(request.structured_outputs or request.response_format) if policy.extended else None,
+            scores=_scores(request),
             ignored=(*ignored(ChatRequest, body), *notes.dropped),
         )
 
@@ -172,6 +173,12 @@ def _conversation(request: ChatRequest, body: Mapping[str, Any]) -> Conversation
         ending=_ending(request),
         template_variables=own_variables(settings),
     )
+
+
+def _scores(request: ChatRequest) -> int | None:
+    if request.top_logprobs is not None and not request.logprobs:
+        raise InvalidField(param="top_logprobs", message="top_logprobs needs logprobs, which must be true")
+    return (request.top_logprobs or 0) if request.logprobs else None
 
 
 def _ending(request: ChatRequest) -> Ending:

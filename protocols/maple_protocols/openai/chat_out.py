@@ -34,6 +34,7 @@ from maple_protocols.openai.chat_tables import (
     PromptDetails,
     TokenUsage,
 )
+from maple_protocols.openai.logprobs import ChatLogprobs, chat_logprobs
 from maple_protocols.timings import Progress
 
 DONE = Frame(data="[DONE]")
@@ -70,10 +71,10 @@ class ChatEncoder:
         """One delta an event; for Done the finish chunk, and the usage chunk if it was asked for."""
         match event:
             case ReasoningDelta(text):
-                shown = self._ask.include_reasoning is not False
-                return (self._delta(MessageDelta(reasoning_content=text)),) if shown else ()
+                shown = shows_reasoning(self._ask)
+                return (self._text(event, MessageDelta(reasoning_content=text)),) if shown else ()
             case ContentDelta(text):
-                return (self._delta(MessageDelta(content=text)),)
+                return (self._text(event, MessageDelta(content=text)),)
             case NumberedCall():
                 call = IndexedCall(index=event.index, id=event.id, type="function", function=_function(event))
                 return (self._delta(MessageDelta(tool_calls=(call,))),)
@@ -98,6 +99,10 @@ class ChatEncoder:
         counted = (self._chunk((), usage=token_usage(done.usage)),) if self._ask.include_usage else ()
         return (finish, *counted)
 
+    def _text(self, event: ReasoningDelta | ContentDelta, delta: MessageDelta) -> Frame:
+        logprobs = None if self._ask.scores is None else chat_logprobs((event,), reasoning=True)
+        return self._chunk((ChunkChoice(index=0, delta=delta, logprobs=logprobs, finish_reason=None),))
+
     def _delta(self, delta: MessageDelta, finish: FinishReason | None = None, **facts: Any) -> Frame:
         choice = ChunkChoice(index=0, delta=delta, logprobs=None, finish_reason=finish)
         return self._chunk((choice,), **facts)
@@ -113,23 +118,20 @@ class ChatFold:
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
         self._heading = heading("chatcmpl", identity)
-        self._reasoning: list[str] = []
-        self._content: list[str] = []
+        self._deltas: list[ReasoningDelta | ContentDelta] = []
         self._calls: list[MadeCall] = []
         self._answer: JsonObject = {}
 
     def event(self, event: TurnEvent) -> None:
         """Take the next event of the turn."""
         match event:
-            case ReasoningDelta(text):
-                self._reasoning.append(text)
-            case ContentDelta(text):
-                self._content.append(text)
+            case ReasoningDelta() | ContentDelta():
+                self._deltas.append(event)
             case NumberedCall():
                 self._calls.append(MadeCall(id=event.id, type="function", function=_function(event)))
             case _:
                 choice = ChatChoice(
-                    index=0, message=self._message(), logprobs=None, finish_reason=event.finish
+                    index=0, message=self._message(), logprobs=self._logprobs(), finish_reason=event.finish
                 )
                 answer = ChatCompletion(
                     object="chat.completion",
@@ -146,13 +148,26 @@ class ChatFold:
 
     def _message(self) -> AnswerMessage:
         nothing = None if self._calls else ""
-        shown = self._reasoning and self._ask.include_reasoning is not False
+        shown = shows_reasoning(self._ask)
         return AnswerMessage(
             role="assistant",
-            content="".join(self._content) or nothing,
-            reasoning_content="".join(self._reasoning) if shown else None,
+            content=self._joined(ContentDelta) or nothing,
+            reasoning_content=(self._joined(ReasoningDelta) or None) if shown else None,
             tool_calls=tuple(self._calls),
         )
+
+    def _joined(self, kind: type[ReasoningDelta | ContentDelta]) -> str:
+        return "".join(delta.text for delta in self._deltas if isinstance(delta, kind))
+
+    def _logprobs(self) -> ChatLogprobs | None:
+        if self._ask.scores is None:
+            return None
+        return chat_logprobs(self._deltas, reasoning=shows_reasoning(self._ask))
+
+
+def shows_reasoning(ask: Ask) -> bool:
+    """Whether the answer has the reasoning."""
+    return ask.include_reasoning is not False
 
 
 def _function(call: NumberedCall) -> MadeFunction:

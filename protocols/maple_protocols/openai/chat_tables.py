@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import attrs
 
+from maple_protocols.openai.logprobs import ChatLogprobs, TextLogprobs
 from maple_protocols.rules import Doc
 from maple_protocols.timings import Progress, Timings
 
@@ -81,7 +82,7 @@ class ChatChoice:
 
     index: int
     message: AnswerMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Finish
 
 
@@ -114,7 +115,7 @@ class ChunkChoice:
 
     index: int
     delta: MessageDelta
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Finish | None
 
 
@@ -138,7 +139,7 @@ class TextChoice:
 
     index: int
     text: str
-    logprobs: None
+    logprobs: TextLogprobs | None
     finish_reason: Finish | None
 
 

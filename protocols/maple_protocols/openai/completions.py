@@ -26,8 +26,10 @@ from maple_protocols.errors import ErrorBody
 from maple_protocols.openai import fields, forms
 from maple_protocols.openai.chat_out import DONE, heading, token_usage
 from maple_protocols.openai.chat_tables import TextChoice, TextCompletion
+from maple_protocols.openai.logprobs import TextLogprobs, TextScores
 from maple_protocols.reading import reading
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
+from maple_protocols.scored import scores_of
 from maple_protocols.strict import Check, ignored, structure
 from maple_protocols.timings import Progress
 
@@ -88,7 +90,7 @@ class CompletionRequest:
     logit_bias: fields.Bias = ()
     echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
     suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
-    logprobs: fields.Logprobs = None
+    logprobs: fields.TextLogprobs = None
     n: fields.One = None
     best_of: fields.One = None
     min_p: fields.MinP = None
@@ -122,6 +124,7 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
             timings=fields.shows_timings(request.timings, policy),
             session_id=fields.session(request.session_id, policy),
             form=request.structured_outputs,
+            scores=request.logprobs,
             ignored=(*ignored(CompletionRequest, body), *notes.dropped),
         )
 
@@ -140,6 +143,7 @@ class CompletionEncoder:
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
         self._heading = heading("cmpl", identity)
+        self._scores = TextScores()
 
     def opening(self) -> Sequence[Frame]:
         """Nothing: the first chunk is the first text."""
@@ -148,7 +152,9 @@ class CompletionEncoder:
     def event(self, event: TurnEvent) -> Sequence[Frame]:
         """One chunk a text; for Done the finish chunk, and the usage chunk if it was asked for."""
         if not isinstance(event, Done):
-            return (self._chunk(_choice(_raw_text(event))),)
+            delta = _raw_text(event)
+            logprobs = None if self._ask.scores is None else self._scores.of(scores_of(delta))
+            return (self._chunk(_choice(delta.text, logprobs=logprobs)),)
         finish = self._chunk(_choice("", event.finish), timings=event.timings if self._ask.timings else None)
         return (finish, self._chunk(usage=token_usage(event.usage))) if self._ask.include_usage else (finish,)
 
@@ -175,17 +181,18 @@ class CompletionFold:
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
         self._heading = heading("cmpl", identity)
-        self._text: list[str] = []
+        self._deltas: list[ContentDelta] = []
         self._answer: JsonObject = {}
 
     def event(self, event: TurnEvent) -> None:
         """Take the next event of the turn."""
         if not isinstance(event, Done):
-            self._text.append(_raw_text(event))
+            self._deltas.append(_raw_text(event))
             return
+        text = "".join(delta.text for delta in self._deltas)
         answer = TextCompletion(
             object="text_completion",
-            choices=(_choice("".join(self._text), event.finish),),
+            choices=(_choice(text, event.finish, self._logprobs()),),
             usage=token_usage(event.usage),
             timings=event.timings if self._ask.timings else None,
             **self._heading,
@@ -196,16 +203,23 @@ class CompletionFold:
         """The answer."""
         return self._answer
 
+    def _logprobs(self) -> TextLogprobs | None:
+        if self._ask.scores is None:
+            return None
+        return TextScores().of(score for delta in self._deltas for score in scores_of(delta))
 
-def _choice(piece: str, finish: FinishReason | None = None) -> TextChoice:
-    return TextChoice(index=0, text=piece, logprobs=None, finish_reason=finish)
+
+def _choice(
+    piece: str, finish: FinishReason | None = None, logprobs: TextLogprobs | None = None
+) -> TextChoice:
+    return TextChoice(index=0, text=piece, logprobs=logprobs, finish_reason=finish)
 
 
-def _raw_text(event: TurnEvent) -> str:
-    """The text of an event. A raw prompt's turn runs no parser, so that there is no other kind of event."""
+def _raw_text(event: TurnEvent) -> ContentDelta:
+    """An event, which is text. A raw prompt's turn runs no parser, so that there is no other kind of event."""
     if not isinstance(event, ContentDelta):
         raise TypeError(f"a raw prompt's turn gave {type(event).__name__}")
-    return event.text
+    return event
 
 
 class CompletionsAdapter:

@@ -12,8 +12,9 @@ from maple_protocols.ask import SamplingWish
 from maple_protocols.openai.shapes import (
     NO_LIMIT,
     LogitBias,
-    NoLogprobs,
+    LogprobCount,
     ServedRange,
+    ServedSwitch,
     StopIds,
     Stops,
     TokenLimit,
@@ -96,8 +97,20 @@ SessionId = Annotated[
     Pattern(SESSION_ID, SESSION_ID_WORDS),
     Doc("Ties the request to a session's KV state; the X-Session-Id header is another way to say it."),
 ]
-Logprobs = Annotated[object, NoLogprobs(False), Doc("Log probabilities are not given.")]
-TopLogprobs = Annotated[object, NoLogprobs(0), Doc("Log probabilities are not given.")]
+Logprobs = Annotated[bool, ServedSwitch(), Doc("Tell every token's log probability; at the extended level.")]
+TopLogprobs = Annotated[
+    int | None,
+    LogprobCount(0, most=20),
+    Doc("Tell so many of the likeliest tokens beside each; with logprobs alone."),
+]
+TextLogprobs = Annotated[
+    int | None,
+    LogprobCount(False, most=5),
+    Doc("Tell every token's log probability, and so many of the likeliest; at the extended level."),
+]
+NoTopLogprobs = Annotated[
+    object, LogprobCount(0, most=0, served=False), Doc("Log probabilities are not given.")
+]
 One = Annotated[Literal[1] | None, Doc("One choice a request.")]
 ReturnProgress = Annotated[
     bool, Doc("In a stream, tell with prompt_progress how far the prompt is, at most twice a second.")

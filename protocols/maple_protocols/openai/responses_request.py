@@ -80,7 +80,7 @@ class ResponsesRequest:
     client_metadata: fields.Unused = None
     access_programs: fields.Unused = None
     max_tool_calls: fields.Unused = None
-    top_logprobs: fields.TopLogprobs = None
+    top_logprobs: fields.NoTopLogprobs = None
     prompt_cache_options: fields.Unused = None
     context_management: fields.Unused = None
     moderation: fields.Unused = None

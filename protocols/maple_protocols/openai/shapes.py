@@ -152,18 +152,48 @@ class StopIds(Shape):
         return {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_STOP_IDS}
 
 
-@attrs.frozen(eq=False)  # 0 and False are equal, and the caches of annotations would take one for the other
-class NoLogprobs(Shape):
-    """The one value that asks for no log probabilities."""
-
-    none: Literal[False, 0]
+@attrs.frozen
+class ServedSwitch(Rule):
+    """true at the extended level alone."""
 
     @override
-    def structure(self, value: object) -> object:
-        if type(value) is type(self.none) and value == self.none:
-            return value
-        raise Misfit(f"{one_of((self.none,))}: log probabilities are not given")
+    def check(self, value: bool) -> None:
+        if value and not is_extended():
+            raise unserved("must be false")
 
     @override
     def schema(self) -> Schema:
-        return {"enum": [self.none]}
+        return {} if is_extended() else {"enum": [False]}
+
+
+@attrs.frozen(eq=False)  # 0 and False are equal, and the caches of annotations would take one for the other
+class LogprobCount(Shape):
+    """How many of the likeliest tokens to tell of, up to ``most``; ``none``, which is None, asks for nothing.
+
+    Another value is served at the extended level, where ``served`` says that it is.
+    """
+
+    none: Literal[False, 0]
+    most: int
+    served: bool = True
+
+    @override
+    def structure(self, value: object) -> int | None:
+        if type(value) is type(self.none) and value == self.none:
+            return None
+        if not self.served:
+            raise Misfit(f"{one_of((self.none,))}: log probabilities are not given")
+        if not is_extended():
+            raise unserved(one_of((self.none,)))
+        found = integer(value)
+        Range(least=0, most=self.most).check(found)
+        return found
+
+    @override
+    def schema(self) -> Schema:
+        count: Schema = {"type": "integer", "minimum": 0, "maximum": self.most}
+        if not (self.served and is_extended()):
+            return {"enum": [self.none]}
+        return (
+            count if self.none == 0 and self.none is not False else {"anyOf": [count, {"enum": [self.none]}]}
+        )
