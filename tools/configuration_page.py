@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import pathlib
 import sys
+import textwrap
 
 import attrs
 
@@ -25,9 +26,65 @@ came from. A blank variable means the default, an unknown `MAPLE_` variable or a
 that names it. Booleans are {BOOL_WORDS}; lists are separated by commas or spaces. Keys are read from a
 variable or a file, never from the command line, where other users could see them.
 
-| variable | flag | default | values | meaning |
-|---|---|---|---|---|
+```bash
+MAPLE_MAX_BATCH=4 python3 -m maple config --port 8001 | grep -E "MAX_BATCH|PORT"
+```
+
+```text
+MAPLE_PORT                   8001                             flag
+MAPLE_MAX_BATCH              4                                environment
+```
 """
+HEADING = "| variable | flag | default | values | meaning |\n|---|---|---|---|---|"
+GROUPS = {
+    "model_path": (
+        "The model",
+        (
+            "A *checkpoint* is a folder of weights with its tokenizer and chat template; a *hub id* names one on the Hugging Face "
+            "hub. The *output head* turns the last layer into the likelihood of each token. *Activations* are the numbers that "
+            "flow between layers, `int8x2` in two bytes; the *KV cache* holds keys and values of the tokens so far."
+        ),
+    ),
+    "host": (
+        "Where it listens, and who may come",
+        "An *origin* is the scheme, name and port of a web page; a *CIDR* such as `10.0.0.0/8` is a range of addresses.",
+    ),
+    "log_level": (
+        "The log",
+        "On a terminal it begins at `warning` unless a level is set, elsewhere at `info`.",
+    ),
+    "max_new_tokens": (
+        "Answers",
+        (
+            "A *token* is a piece of text, about three quarters of an English word. *Temperature* is how freely tokens are drawn, "
+            "`top_p` and `top_k` how many are in the draw. *Reasoning* is what the model thinks before it answers."
+        ),
+    ),
+    "reasoning_parser": (
+        "What is understood",
+        (
+            "A *parser* finds reasoning and tool calls in the model's text. The *reference* level refuses what it does not serve; "
+            "*extended* serves what agents and SDKs send."
+        ),
+    ),
+    "max_batch": (
+        "Queue and memory",
+        (
+            "Requests that generate have a *slot* each; the others wait in the *queue*. A *prefix* is the beginning of a prompt "
+            "that was computed before and need not be computed again."
+        ),
+    ),
+    "session_dir": (
+        "What is kept",
+        "A *session* is what was computed of one conversation, kept so that it goes on after a restart.",
+    ),
+    "engine": ("Several machines", "See [scaling](scaling.md)."),
+    "request_timeout": (
+        "Time limits and pages",
+        "*Draining* is finishing what runs before the process ends.",
+    ),
+}
+"""The first setting of each part of the page, its heading, and the words that it uses."""
 OUTRO = """
 `--demo`, `--scripted FILE` and `--open` are flags only. `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` keep their meaning.
 
@@ -51,8 +108,13 @@ Maple-Preview.
 
 def page() -> str:
     """The whole page."""
-    rows = [_row(field, specs()[field.name]) for field in attrs.fields(Settings)]
-    return INTRODUCTION + "\n".join(row for row in rows if row) + "\n" + OUTRO
+    lines = [INTRODUCTION.rstrip("\n")]
+    for field in attrs.fields(Settings):
+        if field.name in GROUPS:
+            title, words = GROUPS[field.name]
+            lines += ["", f"## {title}", "", *textwrap.wrap(words, 120), *([""] if words else []), HEADING]
+        lines += [row] if (row := _row(field, specs()[field.name])) else []
+    return "\n".join(lines) + "\n" + OUTRO
 
 
 def _row(field: attrs.Attribute[object], spec: Spec) -> str:

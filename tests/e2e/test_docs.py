@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -21,6 +22,7 @@ from maple.settings import specs, variable_name
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"^```bash\n([^`]+)^```\n\n```text\n([^`]+)^```$", re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 ADDRESS = "127.0.0.1:8000"
@@ -60,7 +62,8 @@ def _command_lines() -> Iterator[tuple[str, str]]:
     """Every command line that starts the server, from fenced blocks and from running text."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        lines = [line for block in FENCE.finditer(text) for line in block[2].splitlines()]
+        typed = [block for block in FENCE.finditer(text) if block[1] != "text"]
+        lines = [line for block in typed for line in block[2].splitlines()]
         for line in (*lines, *INLINE.findall(FENCE.sub("", text))):
             for command in line.split("&&"):
                 if re.match(r"(python3 (-P )?-m )?maple( (?!=)|$)", command.strip()):
@@ -91,6 +94,32 @@ def test_requests_are_answered(demo_server: Any, block: Block) -> None:
     assert done.stderr == ""
     if block.language == "bash":
         assert "choices" in json.loads(done.stdout)
+
+
+EXAMPLES = [
+    pytest.param(*found.groups(), id=f"{page.name}-{found[1].split(chr(10))[0][:40]}")
+    for page in PAGES
+    for found in EXAMPLE.finditer(page.read_text(encoding="utf-8"))
+    if page.name not in FOLLOWED
+]
+
+
+@pytest.mark.parametrize(("command", "printed"), EXAMPLES)
+def test_what_a_page_says_one_will_see_is_seen(command: str, printed: str, tmp_path: pathlib.Path) -> None:
+    """A block of output right below a command is what that prints; ``…`` stands for what differs elsewhere."""
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=ROOT,
+        env={**clean, "PATH": path, "MAPLE_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=HANG_GUARD,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = ".*".join(map(re.escape, printed.strip().split("…")))
+    assert re.fullmatch(wanted, done.stdout.strip(), re.DOTALL), done.stdout
 
 
 @pytest.mark.parametrize(("page", "line"), COMMAND_LINES, ids=[line for _, line in COMMAND_LINES])
