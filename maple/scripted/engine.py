@@ -158,6 +158,8 @@ class ScriptedEngine:
         recording = self._find(ticket.job)
         if recording is None:
             raise RuntimeError("a job without a recording was queued")
+        # before the job is known to have begun: its stream's first event tells this count
+        ticket.cached_tokens = self._earlier.shared(ticket.job.owner, ticket.job.prompt_ids)
         task = asyncio.get_running_loop().create_task(self._play(ticket, recording))
         self._tasks[ticket] = task
         self._admission.opened(ticket)
@@ -175,9 +177,7 @@ class ScriptedEngine:
             ticket.fail(GenerationFailed())
 
     async def _play(self, ticket: JobTicket, recording: Recording) -> None:
-        cached = self._earlier.shared(ticket.job.owner, ticket.job.prompt_ids)
-        ticket.cached_tokens = cached
-        performance = Performance(recording=recording, job=ticket.job, cached=cached)
+        performance = Performance(recording=recording, job=ticket.job, cached=ticket.cached_tokens)
         self._prompt_tokens += len(ticket.job.prompt_ids)
         pieces: list[Piece] = []
         while performance.outcome is None:

@@ -8,6 +8,9 @@ import sys
 
 NPM = {
     "agents": ("@openai/codex@0.171.0", "opencode-ai@1.18.33", "cline@3.0.65", "@qwen-code/qwen-code@0.24.4"),
+    "claude": ("@anthropic-ai/claude-code@2.1.332",),
+    "anthropic": ("@anthropic-ai/sdk@1.14.0",),
+    "ollama": ("ollama@0.6.4",),
     "ai-sdk": ("ai@7.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/openai-compatible@3.0.92", "zod@4.6.7"),
 }
 PYTHON = {

@@ -274,6 +274,17 @@ def test_the_session_is_found(headers: dict[str, str], metadata: Any, session: s
     assert MessagesAdapter().structure({**BODY, "metadata": metadata}, policy).session_id == session
 
 
+def test_a_streams_first_event_tells_what_was_cached(serve: Serve) -> None:
+    """A client that reads the usage of ``message_start`` alone sees the counts of the whole answer."""
+    server = serve(Recording(pieces=("</think>", "ok")))
+    events(server, sent := body(("user", "word " * 200)))
+    again = events(server, sent)
+    started = again[0]["message"]["usage"]
+    ended = next(event["usage"] for event in again if event["type"] == "message_delta")
+    assert started["cache_read_input_tokens"] == ended["cache_read_input_tokens"] > 0
+    assert started["input_tokens"] == ended["input_tokens"]
+
+
 def test_silence_is_broken_by_pings_and_failures_end_the_stream(serve: Serve) -> None:
     """Before the slot only pings; a failure behind the status line is one error event, the last."""
     slow = Recording(pieces=("</think>", "a", "b"), delay_ms=300)
