@@ -21,7 +21,9 @@ def files(folders: tuple[str, ...], *endings: str) -> list[pathlib.Path]:
         path
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in endings and path.stat().st_size and "data" not in path.relative_to(ROOT).parts
+        if path.suffix in endings
+        and path.stat().st_size
+        and not {"data", "vendor"} & set(path.relative_to(ROOT).parts)
     ]
 
 

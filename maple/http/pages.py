@@ -46,6 +46,7 @@ HEADERS = {
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
@@ -73,10 +74,12 @@ class Page:
 
 
 def read_pages(folder: pathlib.Path) -> Mapping[str, Page]:
-    """Every file of a folder that has a known type, by name."""
+    """Every file of a folder that has a known type, by its path from there."""
     return {
-        file.name: Page(content=file.read_bytes(), media_type=MEDIA_TYPES[file.suffix])
-        for file in sorted(folder.iterdir())
+        file.relative_to(folder).as_posix(): Page(
+            content=file.read_bytes(), media_type=MEDIA_TYPES[file.suffix]
+        )
+        for file in sorted(folder.rglob("*"))
         if file.suffix in MEDIA_TYPES
     }
 

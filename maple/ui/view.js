@@ -12,7 +12,7 @@ export class MessageView {
     const who = WHO[message.role] ?? message.role;
     this.message = message;
     this.thoughts = null;
-    this.body = element("div", { class: "body" });
+    this.body = element("div", { class: "body", dir: message.role === "assistant" ? null : "auto" });
     this.calls = element("div", { class: "calls" });
     this.foot = element("div", { class: "foot" });
     this.name = element("h2", { class: "who" }, who);

@@ -214,7 +214,7 @@ def test_pages_hold_nothing_that_their_policy_blocks(folder: pathlib.Path) -> No
     page = _Inline()
     page.feed((folder / "index.html").read_text("utf-8"))
     assert page.found == []
-    for file in folder.iterdir():
+    for file in filter(pathlib.Path.is_file, folder.iterdir()):
         text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"(src|href|url\(|fetch\(|import)\W{0,3}https?:", text), file.name
         assert not re.search(r"\b(innerHTML|outerHTML|insertAdjacentHTML|eval|document\.write)\b", text), (

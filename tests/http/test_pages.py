@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,11 +39,19 @@ def test_a_page_with_a_slash_is_found_where_its_links_work(server: LiveServer) -
     assert (answer.status, answer.headers["Location"]) == (302, "../ui")
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in UI.iterdir() if path.name != "index.html"))
+SERVED = sorted(
+    path.relative_to(UI).as_posix()
+    for path in UI.rglob("*.*")
+    if path.name not in ("index.html", "NOTICE.md")
+)
+
+
+@pytest.mark.parametrize("file", SERVED)
 def test_every_file_of_the_page_is_served_as_its_type(server: LiveServer, file: str) -> None:
     """Scripts, styles and pictures."""
     types = {
         ".js": "text/javascript; charset=utf-8",
+        ".mjs": "text/javascript; charset=utf-8",
         ".css": "text/css; charset=utf-8",
         ".svg": "image/svg+xml",
     }
@@ -115,3 +125,13 @@ def test_without_the_ui_there_are_no_such_paths(serve: Serve, path: str) -> None
     """MAPLE_UI=false."""
     answer = serve(ui=False).get(path)
     assert (answer.status, answer.error["code"]) == (404, "route_not_found")
+
+
+def test_what_others_wrote_is_as_they_published_it(server: LiveServer) -> None:
+    """Every vendored file has a row with its licence and the sum of its bytes."""
+    notice = (UI / "vendor" / "NOTICE.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\S+) \| \S+ \| [\d.]+ \| (\S+) \| \S+ \| `(\w+)` \|$", notice, re.MULTILINE)
+    found = {name: hashlib.sha256(server.get(f"/ui/vendor/{name}").body).hexdigest() for name, _, _ in rows}
+    assert found == {name: digest for name, _, digest in rows}
+    assert {f"vendor/{name}" for name in found} == {name for name in SERVED if "/" in name}
+    assert {licence for _, licence, _ in rows} <= {"MIT", "BSD-3-Clause"}

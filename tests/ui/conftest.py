@@ -28,6 +28,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.ui.rich_text import RICH
+
 ARTEFACTS = pathlib.Path(__file__).parents[1] / "artefacts" / "ui"
 AXE = "axe-core@4.11"
 FLAGS = (
@@ -55,6 +57,7 @@ ATTACKS = (
     "[one](javascript:alert(3)) [two](data:text/html,<script>alert(4)</script>) <javascript:alert(5)> ",
     '[three](https://example.org/"onmouseover="alert(6)) ![four](https://example.org/x.png) &lt;b&gt;',
 )
+WIDE_TABLE = "|" + "number|" * 7 + "\n|" + "--:|" * 7 + "\n|" + "9876543210|" * 7
 
 
 def call_text(name: str, **arguments: object) -> str:
@@ -78,6 +81,9 @@ RECORDINGS = (
     line("nested", "</think>", ">" * 9000, "\n", "  - x\n" * 50, *(9000 * mark for mark in "[`*"), "_a " * 999),
     line("late", "</think>", "At last.", delay_ms=1200),
     line("two", "</think>", "Second answer."),
+    line("rich", "</think>", RICH),
+    line("long code", "</think>", "```text\n" + "".join(f"line {number}\n" for number in range(80)) + "```"),
+    line("wide table", "</think>", WIDE_TABLE),
     line(None, "We", " add", " them.", "\n</think>", "\n\n", "391", " is", " the", " answer.", delay_ms=20),
 )  # fmt: skip
 
