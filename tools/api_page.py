@@ -103,6 +103,7 @@ WHEN = {
     (405, "method_not_allowed"): "The route has other methods, which `Allow` lists.",
     (408, "request_timeout"): "The body did not arrive within `MAPLE_BODY_TIMEOUT`.",
     (409, "format_mismatch"): "The session was saved by another model or in another format.",
+    (409, "session_elsewhere"): "The session was saved on a machine of the cluster that does not answer.",
     (413, "payload_too_large"): "The body is larger than 16 MiB, as sent or as inflated.",
     (415, "unsupported_media_type"): "The body is not declared as JSON, or its encoding is not read.",
     (422, "tampered"): "The saved session was changed or is damaged; nothing of it was loaded.",

@@ -2,6 +2,7 @@
 
     python benchmarks/stack/bench.py            # the figures
     python benchmarks/stack/bench.py --profile  # and where the server's time goes, by function
+    python benchmarks/stack/bench.py --replicas 4   # once more with the engine on so many replicas, and the ratios
 
 The server process is the real one (settings, adapters, parsers, tokenizer, access log); only the engine is
 scripted, and more sequences may run at a time than a CPU model would take. Wall-clock figures need an idle
@@ -32,36 +33,58 @@ import psutil
 STREAMS = 64
 PIECES = 2000
 PIECE = " word"
-READY_SECONDS = 60
+READY_SECONDS = 600
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--profile", action="store_true", help="profile the server over the 64 streams")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    parser.add_argument("--serve", nargs=2, metavar=("SCRIPT", "PROFILE"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--replicas", type=int, default=0, help="compare with a cluster of this machine alone"
+    )
+    parser.add_argument("--serve", nargs=3, metavar=("SCRIPT", "PROFILE", "REPLICAS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(*options.serve)
+        script, profile, replicas = options.serve
+        serve(script, profile, int(replicas))
         return
-    figures = asyncio.run(measure(profile=options.profile))
-    print(json.dumps(figures) if options.json else report(figures))
+    runs = [asyncio.run(measure(profile=options.profile))]
+    if options.replicas:
+        runs.append(asyncio.run(measure(profile=False, replicas=options.replicas)))
+    print(json.dumps(runs) if options.json else report(*runs))
 
 
-def report(figures: dict[str, float | str]) -> str:
-    return "\n".join(f"{name:<44} {value}" for name, value in figures.items())
+def report(local: dict[str, float | str], cluster: dict[str, float | str] | None = None) -> str:
+    """A line a figure; with a cluster's, the ratio as well."""
+    lines = []
+    for name, value in local.items():
+        other = (cluster or {}).get(name, "")
+        both = isinstance(value, float | int) and isinstance(other, float | int) and value
+        lines.append(f"{name:<48} {value!s:<12} {other!s:<12}" + (f" {other / value:.2f}" if both else ""))
+    return "\n".join(lines)
 
 
 # The server's side.
 
 
-def serve(script: str, profile: str) -> None:
+def serve(script: str, profile: str, replicas: int) -> None:
     from maple.app import serve as serve_maple
     from maple.configure import Configuration
     from maple.settings import Settings
 
+    cluster = (
+        {"engine": "ray", "ray_address": "local", "replicas": (replicas, replicas), "replica_cores": 0.01}
+        if replicas
+        else {}
+    )
     settings = Settings(
-        scripted=pathlib.Path(script), port=0, max_batch=STREAMS, max_queue_depth=STREAMS, log_format="json"
+        scripted=pathlib.Path(script),
+        port=0,
+        max_batch=STREAMS,
+        max_queue_depth=STREAMS,
+        log_format="json",
+        **cluster,  # type: ignore[arg-type]
     )
     profiler = cProfile.Profile() if profile != "-" else None
     if profiler:
@@ -75,15 +98,23 @@ def serve(script: str, profile: str) -> None:
 
 
 @contextlib.contextmanager
-def server(folder: pathlib.Path, *, profile: bool) -> Iterator[tuple[int, psutil.Process]]:
+def server(folder: pathlib.Path, *, profile: bool, replicas: int) -> Iterator[tuple[int, psutil.Process]]:
     script, log, stats = folder / "script.jsonl", folder / "log", folder / "profile"
     lines = [
         {"match": "short", "pieces": ["Fine.", "</think>", "\n\n", "ok"]},
+        {"match": "real", "pieces": ["Fine.", "</think>", *[PIECE] * 500], "delay_ms": 10},
         {"match": "paced", "pieces": ["Fine.", "</think>", *[PIECE] * PIECES], "delay_ms": 0.001},
         {"match": None, "pieces": ["Fine.", "</think>", *[PIECE] * PIECES]},
     ]
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = [sys.executable, __file__, "--serve", str(script), str(stats) if profile else "-"]
+    command = [
+        sys.executable,
+        __file__,
+        "--serve",
+        str(script),
+        str(stats) if profile else "-",
+        str(replicas),
+    ]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
     try:
@@ -174,14 +205,14 @@ async def clients(port: int, count: int) -> AsyncIterator[list[Client]]:
             transport.close()
 
 
-async def measure(*, profile: bool) -> dict[str, float | str]:
+async def measure(*, profile: bool, replicas: int = 0) -> dict[str, float | str]:
     figures: dict[str, float | str] = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "load average": round(os.getloadavg()[0], 1),
     }
     with (
         tempfile.TemporaryDirectory() as folder,
-        server(pathlib.Path(folder), profile=profile) as (port, process),
+        server(pathlib.Path(folder), profile=profile, replicas=replicas) as (port, process),
     ):
         if not profile:
             figures |= await first_bytes(port)
@@ -190,6 +221,7 @@ async def measure(*, profile: bool) -> dict[str, float | str]:
         figures |= await streams(port, process, STREAMS, LONG, "at once")
         figures |= await streams(port, process, STREAMS, PACED, "one by one")
         if not profile:
+            figures |= await steady(port)
             for count in (1, 16):
                 figures |= await answers(port, process, count)
     return figures
@@ -222,6 +254,14 @@ async def streams(
         f"{name}, a second": round(PIECES * count / seconds),
         f"{name}, server CPU us each": round(busy / PIECES / count * 1e6, 1),
     }
+
+
+async def steady(port: int) -> dict[str, float]:
+    """A stream at a model's pace, 100 pieces a second."""
+    async with clients(port, 1) as (client,):
+        started = time.perf_counter()
+        await client.ask(request("real", stream=True), STREAM_END)
+        return {"a stream of 100 pieces a second, a second": round(500 / (time.perf_counter() - started), 1)}
 
 
 async def answers(port: int, process: psutil.Process, count: int) -> dict[str, float]:

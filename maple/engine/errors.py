@@ -84,6 +84,10 @@ class SessionMismatch(SessionError):
     reason: str
 
 
+class SessionElsewhere(SessionError):
+    """A session was saved on a machine of the cluster that does not answer, where no other can read it."""
+
+
 @attrs.define(eq=False)
 class SessionsFull(SessionError):
     """There is no room for a session. What was saved before is intact. ``reason`` is for the log."""

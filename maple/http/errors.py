@@ -16,6 +16,7 @@ from maple.engine.errors import (
     PromptTooLong,
     ReplicaLost,
     SessionBusy,
+    SessionElsewhere,
     SessionMismatch,
     SessionsFull,
     SessionTampered,
@@ -155,6 +156,12 @@ TABLE: Mapping[type[Exception], Row] = {
         type=INVALID_REQUEST,
         code="format_mismatch",
         message=_say("the session was saved by another model or in another format"),
+    ),
+    SessionElsewhere: Row(
+        status=409,
+        type=INVALID_REQUEST,
+        code="session_elsewhere",
+        message=_say("the session was saved on a machine that does not answer, and no other can read it"),
     ),
     SessionTampered: Row(
         status=422,

@@ -11,7 +11,13 @@ from maple_protocols.errors import InvalidField
 from maple_protocols.json import parse_body
 from maple_protocols.rules import Schema
 
-from maple.engine.errors import SessionMismatch, SessionsFull, SessionTampered, SessionUnknown
+from maple.engine.errors import (
+    SessionElsewhere,
+    SessionMismatch,
+    SessionsFull,
+    SessionTampered,
+    SessionUnknown,
+)
 from maple.engine.stats import SessionLoaded, SessionManifest
 from maple.http.api_operation import BODY, ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
@@ -67,7 +73,9 @@ class SessionActionHandler(SessionHandler):
     def operations(cls, route: Route, policy: Policy) -> Operations:
         """POST, to save or to load by the route."""
         saves = route.pattern.endswith("/save")
-        files = (SessionsFull,) if saves else (SessionMismatch, SessionTampered, SessionsFull)
+        files = (
+            (SessionsFull,) if saves else (SessionElsewhere, SessionMismatch, SessionTampered, SessionsFull)
+        )
         operation = cls.describe(
             "Save a live session." if saves else "Load a saved session.",
             SessionManifest if saves else SessionLoaded,
@@ -103,7 +111,11 @@ class SessionManifestHandler(SessionHandler):
     @classmethod
     def operations(cls, route: Route, policy: Policy) -> Operations:
         """GET."""
-        return {"get": cls.describe("The last save of a session.", SessionManifest, SessionTampered)}
+        return {
+            "get": cls.describe(
+                "The last save of a session.", SessionManifest, SessionTampered, SessionElsewhere
+            )
+        }
 
     async def respond(self, *groups: str) -> None:
         """The last save."""

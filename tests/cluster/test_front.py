@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from maple.engine.errors import (
     ModelFailed,
     ModelLoading,
     ReplicaLost,
+    SessionElsewhere,
     SessionUnknown,
     ShuttingDown,
 )
@@ -34,14 +36,23 @@ SLOTS = 2
 LONG = 4000  # ids that no test waits for
 
 
-def host(name: str) -> ReplicaHost:
-    settings = Settings(demo=True, max_batch=SLOTS, max_queue_depth=SLOTS, kv_cache_mb=64, torch_threads=1)
+def host(name: str, **settings_of_one: Any) -> ReplicaHost:
+    settings = Settings(
+        demo=True,
+        max_batch=SLOTS,
+        max_queue_depth=SLOTS,
+        kv_cache_mb=64,
+        torch_threads=1,
+        **settings_of_one,
+    )
     return ReplicaHost(build_engine(settings), node=f"node of {name}")
 
 
 @asynccontextmanager
-async def front(*names: str, depth: int = 16) -> AsyncIterator[tuple[RayEngine, LocalFleet]]:
-    fleet = LocalFleet(host)
+async def front(
+    *names: str, depth: int = 16, make: Callable[[str], ReplicaHost] = host
+) -> AsyncIterator[tuple[RayEngine, LocalFleet]]:
+    fleet = LocalFleet(make)
     for name in names:
         await fleet.add(name)
     engine = RayEngine(fleet, limits=QueueLimits(depth=depth))
@@ -270,6 +281,35 @@ def test_sessions_stick_and_are_found() -> None:
             with pytest.raises(SessionUnknown):
                 await engine.delete_session("key", "other")
             await engine.delete_session("key", "talk")
+
+    run_guarded(test)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_session_that_a_lost_replica_saved(tmp_path: pathlib.Path, shared: bool) -> None:
+    """On shared storage another loads it; on a local disk it is known to be elsewhere, until it is saved anew."""
+
+    def make(name: str) -> ReplicaHost:
+        return host(name, session_dir=tmp_path / ("all" if shared else name))
+
+    async def test() -> None:
+        async with front("a", "b", make=make) as (engine, fleet):
+            await collect(engine.submit(greedy_job(prompt(1), session_id="talk", owner="key")))
+            saved = await engine.save_session("key", "talk")
+            (place,) = {name for name, method in fleet.calls if method == "submit"}
+            await fleet.kill(place)
+            await comes_about(lambda: place not in names_of(engine))
+            if shared:
+                assert (await engine.load_session("key", "talk")).tokens == saved.tokens
+                return
+            for call in (engine.load_session, engine.session_manifest):
+                with pytest.raises(SessionElsewhere):
+                    await call("key", "talk")
+            with pytest.raises(SessionUnknown):
+                await engine.load_session("another", "talk")
+            await collect(engine.submit(greedy_job(prompt(1), session_id="talk", owner="key")))
+            await engine.save_session("key", "talk")
+            assert (await engine.session_manifest("key", "talk")).tokens == saved.tokens
 
     run_guarded(test)
 
