@@ -12,8 +12,9 @@ from maple_protocols.adapter import Identity
 from maple_protocols.ask import Ask, Conversation, SamplingWish
 from maple_protocols.openai.tokens import TokenFacts
 
+from maple.choices import AnyTurn, Choices, sibling
 from maple.engine.api import Engine, EngineStatus, Job, Sampling, Served
-from maple.engine.errors import ModelLoading, PromptTooLong
+from maple.engine.errors import EngineError, ModelLoading, PromptTooLong
 from maple.engine.thinking import ThinkingLimits
 from maple.prompt.encode import EncodedPrompt
 from maple.prompt.pool import Prepare, PromptPool
@@ -46,6 +47,15 @@ class TurnDefaults:
     answer_reserve: int = 0
     loop_guard: bool = False
     efforts: Mapping[str, int] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class _Begun:
+    """A prompt's job, and its rendered text."""
+
+    job: Job
+    text: str
+    fills_window: bool
 
 
 def _unsigned(_: str) -> str:
@@ -94,19 +104,35 @@ class Turns:
             raise ModelLoading
         return self._prompt_limit(self.engine.served)
 
-    async def open(self, ask: Ask, *, owner: str, request_id: str, prepare: Prepare | None = None) -> Turn:
+    async def open(self, ask: Ask, *, owner: str, request_id: str, prepare: Prepare | None = None) -> AnyTurn:
         """Render, tokenise, check the length and submit. A cancellation meanwhile is counted by the engine.
 
         ``prepare`` runs the first two off the loop, by default in the prompts' own pool. Raises PromptTooLong, or
         whatever ``Engine.submit`` raises.
         """
+        asks = [ask, *(attrs.evolve(ask, prompt=one) for one in ask.further)]
+        begun = [await self._begin(one, owner, request_id, prepare) for one in asks]
+        identity = self._identity(ask, begun[0].job.sampling, request_id)
+        turns: list[Turn] = []
+        try:
+            for one in begun:
+                for choice in range(ask.choices):
+                    turns.append(self._turn(ask, one, choice, identity, first=not turns))
+        except EngineError:
+            for turn in turns:
+                turn.cancel()
+            raise
+        return turns[0] if len(turns) == 1 else Choices(turns, ask.choices)
+
+    async def _begin(self, ask: Ask, owner: str, request_id: str, prepare: Prepare | None) -> _Begun:
+        """What one prompt comes to, before it is submitted."""
         served = self.engine.served
         if served is None or self.prompts is None:
             raise ModelLoading
-        thinking = self._thinking(ask)
+        limit = self._prompt_limit(served)
         try:
             prompt = await self.prompts.encode(
-                ask.prompt, thinking=thinking, limit=self._prompt_limit(served), prepare=prepare
+                ask.prompt, thinking=self._thinking(ask), limit=limit, prepare=prepare
             )
         except asyncio.CancelledError:  # there is no ticket yet that could count it
             self.engine.count_cancelled()
@@ -116,28 +142,35 @@ class Turns:
             behind = self._parsers.answer_behind(ask, prompt.text)
             grammar = await self.prompts.compile(wanted, served.folder, served.eos_token_ids)
             job = attrs.evolve(job, grammar=grammar, grammar_behind=behind)
-        chain = self._parsers.chain(ask, prompt.text)
-        identity = Identity(
+        thinking = self._thinking_limits(ask, prompt.text, self.prompts, job.max_tokens)
+        room = served.max_model_len - len(prompt.ids)
+        return _Begun(
+            job=attrs.evolve(job, thinking=thinking),
+            text=prompt.text,
+            fills_window=job.max_tokens == room != ask.max_tokens,
+        )
+
+    def _identity(self, ask: Ask, sampling: Sampling, request_id: str) -> Identity:
+        return Identity(
             key=secrets.token_hex(16),
             created=int(time.time()),
             model=ask.model or self._defaults.model_id,
-            temperature=job.sampling.temperature,
-            top_p=job.sampling.top_p,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
             request_id=request_id,
             sign=self._sign,
         )
-        job = attrs.evolve(
-            job, thinking=self._thinking_limits(ask, prompt.text, self.prompts, job.max_tokens)
-        )
-        ticket = self.engine.submit(job)
-        room = served.max_model_len - len(prompt.ids)
-        fills = job.max_tokens == room != ask.max_tokens
+
+    def _turn(self, ask: Ask, begun: _Begun, choice: int, identity: Identity, *, first: bool) -> Turn:
+        """Submit one choice. Raises what ``Engine.submit`` raises."""
+        chain = self._parsers.chain(ask, begun.text)
+        ticket = self.engine.submit(sibling(begun.job, choice, first=first))
         return Turn(
             identity=identity,
-            request_id=request_id,
+            request_id=identity.request_id,
             ticket=ticket,
             chain=chain,
-            fills_window=fills,
+            fills_window=begun.fills_window,
             scored=ask.scores is not None,
         )
 

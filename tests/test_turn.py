@@ -15,6 +15,7 @@ from maple_plugins.parsers.think import ThinkParser
 from maple_protocols.adapter import Done, NumberedCall, TurnEvent
 from maple_protocols.ask import Ask, Conversation, Message, RawText, SamplingWish
 
+from maple.choices import AnyTurn
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Job, Ticket
 from maple.engine.errors import ModelLoading, PromptTooLong
@@ -22,7 +23,6 @@ from maple.prompt.encode import PromptEncoder
 from maple.prompt.pool import PromptPool
 from maple.scripted.engine import ScriptedEngine, scripted_served
 from maple.scripted.script import Recording
-from maple.turn import Turn
 from maple.turn_parsers import ParserPair
 from maple.turns import TurnDefaults, Turns
 
@@ -92,11 +92,11 @@ def _status(turns: Turns) -> str:
     return turns.status
 
 
-async def open_turn(turns: Turns, ask: Ask) -> Turn:
+async def open_turn(turns: Turns, ask: Ask) -> AnyTurn:
     return await turns.open(ask, owner="", request_id="r")
 
 
-async def events_of(turn: Turn) -> list[TurnEvent]:
+async def events_of(turn: AnyTurn) -> list[TurnEvent]:
     return [event async for event in turn.events()]
 
 

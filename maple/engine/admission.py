@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 
 @attrs.frozen(kw_only=True)
 class QueueLimits:
-    """``slots`` ≥ 1 jobs run at a time; ``depth`` ≥ 0 more of each key may wait, ``timeout`` seconds at most.
+    """``slots`` ≥ 1 jobs run at a time; ``depth`` ≥ 0 more of each key may wait, ``timeout`` seconds at most. Siblings
+    wait beyond both.
 
     ``slots`` None leaves their number to what is loaded.
     """
@@ -100,13 +101,17 @@ class Admission:
         ticket = JobTicket(job, self._on_cancel, self._place)
         if len(self._slots) < self.slots:
             self._admit(ticket)
-        elif len(self._queues.get(job.owner, ())) < self._limits.depth:
+        elif job.sibling or self._depth(job.owner) < self._limits.depth:
             self._queues.setdefault(job.owner, {})[ticket] = None
             self._start_timer(ticket)
         else:
             raise EngineOverloaded("queue_full")
         self._note_idle()
         return ticket
+
+    def _depth(self, owner: str) -> int:
+        """Requests of a key that wait; the further choices of one are not counted again."""
+        return sum(not ticket.job.sibling for ticket in self._queues.get(owner, ()))
 
     def opened(self, ticket: JobTicket) -> None:
         """The engine has what the ticket needs: it runs."""
@@ -197,7 +202,8 @@ class Admission:
             ticket.fail(GenerationFailed())
 
     def _start_timer(self, ticket: JobTicket) -> None:
-        left = ticket.submitted_at + self._limits.timeout - time.monotonic()
+        since = time.monotonic() if ticket.job.sibling else ticket.submitted_at
+        left = since + self._limits.timeout - time.monotonic()
         self._timers[ticket] = asyncio.get_running_loop().call_later(max(0.0, left), self._expire, ticket)
 
     def _stop_timer(self, ticket: JobTicket) -> None:
@@ -205,6 +211,9 @@ class Admission:
             timer.cancel()
 
     def _expire(self, ticket: JobTicket) -> None:
+        if ticket.job.sibling:  # it comes after others of its request, however long these take
+            self._start_timer(ticket)
+            return
         ticket.fail(EngineOverloaded("queue_timeout"))
         self._leave(ticket)
 

@@ -33,7 +33,7 @@ class Sampling:
     [0, 1] is relative to the likeliest id.
 
     Neither EOS nor ``stop_ids``, which end the text as EOS does, are sampled before ``min_tokens`` ids, and with
-    ``ignore_eos`` EOS never is.
+    ``ignore_eos`` EOS never is. Choices of one request draw apart: by the pair of the seed and ``choice``.
     """
 
     temperature: float = 0.6
@@ -48,6 +48,7 @@ class Sampling:
     min_tokens: int = 0
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    choice: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +76,7 @@ class Job:
     the generation as ``length`` (0 is off). The text is held to ``grammar`` behind the first
     ``grammar_behind`` in it, or from its beginning. ``thinking`` bounds the reasoning that the prompt left open.
     ``scores`` asks for every id's log probability, and for so many of the likeliest beside it.
+    A ``sibling`` belongs to a request whose first job was taken: it waits for a slot as long as it takes.
     """
 
     request_id: str
@@ -92,6 +94,7 @@ class Job:
     grammar_behind: str | None = None
     thinking: ThinkingLimits | None = None
     scores: int | None = None
+    sibling: bool = False
 
 
 @attrs.frozen

@@ -173,8 +173,10 @@ class Sampler:
     @functools.cached_property
     def _generator(self) -> np.random.Generator:
         """Made when first drawn from: greedy sampling never does."""
-        seed = self._sampling.seed
-        return np.random.Generator(np.random.PCG64(None if seed is None else seed % 2**64))
+        seed, choice = self._sampling.seed, self._sampling.choice
+        if seed is None:
+            return np.random.Generator(np.random.PCG64())
+        return np.random.Generator(np.random.PCG64([seed % 2**64, choice] if choice else seed % 2**64))
 
     def _mask(self, ends: bool = True) -> Mask | None:
         """The ids that may be chosen now."""

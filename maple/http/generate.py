@@ -13,6 +13,7 @@ from maple_protocols.errors import InvalidField, ModelNotFound
 from maple_protocols.rules import Schema
 from maple_protocols.schema import answer_schema, json_schema
 
+from maple.choices import AnyTurn
 from maple.engine.errors import EngineOverloaded, GenerationFailed, PromptTooLong, ReplicaLost
 from maple.http.api_operation import (
     BODY,
@@ -32,7 +33,6 @@ from maple.http.stored import KEEPING, Recorder, continued
 from maple.http.wire import FRAMINGS
 from maple.http.writers import JsonWriter, StreamWriter, Writer
 from maple.observe.metrics import TurnTimes
-from maple.turn import Turn
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +121,7 @@ class GenerateHandler(AskHandler):
             turn.cancel()
             writer.close()
 
-    async def _pass_on(self, turn: Turn, writer: Writer, recorder: Recorder) -> None:
+    async def _pass_on(self, turn: AnyTurn, writer: Writer, recorder: Recorder) -> None:
         async with contextlib.aclosing(turn.events()) as events:
             async for event in events:
                 if not self._first_token:
@@ -131,17 +131,17 @@ class GenerateHandler(AskHandler):
         self._note_finish(turn)
         await writer.end()
 
-    def _recorder(self, ask: Ask, turn: Turn) -> Recorder:
+    def _recorder(self, ask: Ask, turn: AnyTurn) -> Recorder:
         return Recorder(ask, turn.identity, self.keeping, store=self.services.store, owner=self.owner)
 
-    def _writer(self, ask: Ask, turn: Turn) -> Writer:
+    def _writer(self, ask: Ask, turn: AnyTurn) -> Writer:
         if ask.stream:
             framing = FRAMINGS[getattr(self.adapter, "framing", "sse")]
             encoder = self.adapter.encoder(ask, turn.identity)
             return StreamWriter(self, encoder, framing, turn.progress, tells_progress=ask.progress)
         return JsonWriter(self, self.adapter.fold(ask, turn.identity))
 
-    def _note_finish(self, turn: Turn) -> None:
+    def _note_finish(self, turn: AnyTurn) -> None:
         if turn.finish is not None:
             times = TurnTimes(
                 finish=turn.finish,

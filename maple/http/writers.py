@@ -9,9 +9,9 @@ from typing import Protocol
 from maple_protocols.adapter import Encoder, Fold, Frame, TurnEvent
 from maple_protocols.timings import Progress
 
+from maple.choices import AnyTurn
 from maple.http.exchange import Exchange
 from maple.http.wire import Wire, encode_json
-from maple.turn import Turn
 
 Tells = Callable[[Progress], Sequence[Frame]]
 """A member of an encoder that makes frames of how far its request is."""
@@ -23,7 +23,7 @@ FLUSH_CHARACTERS = 16 * 1024
 class Writer(Protocol):
     """Takes one turn to its client: ``start``, events, then ``end`` or ``fail``; ``close`` in any case."""
 
-    async def start(self, turn: Turn) -> None:
+    async def start(self, turn: AnyTurn) -> None:
         """Wait as long as a refusal can still be a status of its own. Raises EngineError."""
         ...
 
@@ -51,7 +51,7 @@ class JsonWriter:
         self._handler = handler
         self._fold = fold
 
-    async def start(self, turn: Turn) -> None:
+    async def start(self, turn: AnyTurn) -> None:
         """Nothing is due before the end."""
 
     async def event(self, event: TurnEvent) -> None:
@@ -109,7 +109,7 @@ class StreamWriter:
         self._last_write = 0.0
         self._ping_timer: asyncio.TimerHandle | None = None
 
-    async def start(self, turn: Turn) -> None:
+    async def start(self, turn: AnyTurn) -> None:
         """Send the status line and the opening once the job has its slot, or after so long a wait for it; at once
         where the protocol tells of waiting itself, and soon where the client wants to hear of progress.
         """

@@ -180,7 +180,8 @@ class TorchCache:
         for one in self._open:
             if one.domain == domain and one.length < len(one.prompt) and not one.broken:
                 common = common_length(one.prompt, prompt, len(prompt) - 1)
-                if one.length < common and common - there >= BLOCK:
+                worth = 1 if one.prompt == prompt else BLOCK
+                if one.length < common and common - there >= worth:
                     return True
         return False
 

@@ -61,6 +61,17 @@ class Done:
 TurnEvent = ReasoningDelta | ContentDelta | NumberedCall | Done
 
 
+@attrs.frozen
+class OfChoice:
+    """An event of one of several answers; they interleave. Only an adapter whose Ask has several meets it.
+
+    Each answer has a Done of its own. After the last of them comes the turn's, whose counts are those of all.
+    """
+
+    index: int
+    event: TurnEvent
+
+
 @attrs.frozen(kw_only=True)
 class Identity:
     """Made once per turn: ``key`` is 32 hex characters for the protocol's id, ``created`` Unix seconds,

@@ -147,6 +147,8 @@ class Ask:
 
     ``scores`` asks for the log probability of every token, and of so many of the likeliest beside it.
 
+    ``choices`` answers are wanted to the prompt, and to each of the ``further`` ones, in this order.
+
     ``ignored`` are the paths, without indices (``input[].image``), of what was sent and has no effect: the
     client is told in X-Maple-Ignored. Two requests that differ in nothing else are equal.
     """
@@ -175,4 +177,11 @@ class Ask:
     thinking_budget: int | None = None
     effort: str | None = None
     scores: int | None = None
+    choices: int = 1
+    further: tuple[RawText | RawIds, ...] = ()
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)
+
+    @property
+    def answers(self) -> int:
+        """How many answers there will be: several are told with ``OfChoice``."""
+        return self.choices * (1 + len(self.further))

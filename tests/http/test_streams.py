@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from maple_protocols.adapter import Encoder, Frame, Identity, TurnEvent
+from maple_protocols.adapter import Encoder, Frame, Identity, OfChoice, TurnEvent
 from maple_protocols.ask import Ask
 from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.chat_out import ChatEncoder
@@ -231,7 +231,7 @@ def test_a_parser_that_raises_is_named_in_the_log(
 class BrokenEncoder(ChatEncoder):
     """An encoder by someone who forgot a case."""
 
-    def event(self, event: TurnEvent) -> Sequence[Frame]:
+    def event(self, event: TurnEvent | OfChoice) -> Sequence[Frame]:
         raise KeyError(event)
 
 

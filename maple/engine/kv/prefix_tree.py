@@ -152,13 +152,13 @@ def best_match(
     follows the last node. The next token's window must find its sliding blocks.
     """
     present = _present_from(path)
-    if rest and present <= _oldest(len(path) * BLOCK + 1, window):
+    if rest:
         best = max(
             ((common_length(one.ids, rest, len(rest)), one) for one in partials if one.sliding != -1),
             key=lambda found: found[0],
             default=None,
         )
-        if best is not None and best[0]:
+        if best is not None and best[0] and present <= _oldest(len(path) * BLOCK + best[0], window):
             copied, one = best
             return Match(nodes=tuple(path), copied=copied, full=one.full, sliding=one.sliding)
     for depth in range(len(path), 0, -1):

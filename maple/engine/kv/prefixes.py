@@ -61,11 +61,12 @@ class Prefixes:
                 yield Partial(own, table.blocks[depth], table.sliding_blocks[depth])
 
     def is_being_computed(self, root: PrefixNode, prompt: Sequence[int], there: int) -> bool:
-        """Whether an open table is about to have a block's worth more of the prompt than is there."""
+        """Whether an open table is about to have a block's worth more of the prompt than is there, or all of it."""
         for table in self.open:
             if table.root is root and table.length < len(table.prompt):
                 common = common_length(table.prompt, prompt, len(prompt) - 1)
-                if table.length < common and common - there >= BLOCK:
+                worth = 1 if table.prompt == prompt else BLOCK
+                if table.length < common and common - there >= worth:
                     return True
         return False
 

@@ -112,7 +112,7 @@ class ChatRequest:
     modalities: fields.Unused = None
     top_logprobs: fields.TopLogprobs = None
     session_id: fields.SessionId = None
-    n: fields.One = None
+    n: fields.Choices = None
     logprobs: fields.Logprobs = False
     response_format: forms.ResponseFormat = None
     structured_outputs: forms.StructuredOutputs = None
@@ -151,6 +151,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             forced_calls=forced(request.tool_choice, body.get("tools"), body.get("parallel_tool_calls")),
             form=(request.structured_outputs or request.response_format) if policy.extended else None,
             scores=_scores(request),
+            choices=request.n or 1,
             ignored=(*ignored(ChatRequest, body), *notes.dropped),
         )
 

@@ -14,6 +14,7 @@ from maple_protocols.adapter import (
     Identity,
     JsonObject,
     NumberedCall,
+    OfChoice,
     TurnEvent,
     Usage,
 )
@@ -64,22 +65,32 @@ class ChatEncoder:
         self._heading = heading("chatcmpl", identity)
 
     def opening(self) -> Sequence[Frame]:
-        """The role chunk."""
-        return (self._delta(MessageDelta(role="assistant", content="")),)
+        """The role chunks of all choices."""
+        role = MessageDelta(role="assistant", content="")
+        return tuple(self._delta(role, index=index) for index in range(self._ask.answers))
 
-    def event(self, event: TurnEvent) -> Sequence[Frame]:
-        """One delta an event; for Done the finish chunk, and the usage chunk if it was asked for."""
+    def event(self, event: TurnEvent | OfChoice) -> Sequence[Frame]:
+        """One delta an event; for Done the finish chunk, and at the end the usage chunk if it was asked for."""
+        if isinstance(event, OfChoice):
+            return self._of_choice(event.event, event.index)
+        own = () if self._ask.answers > 1 else self._of_choice(event, 0)
+        if not (isinstance(event, Done) and self._ask.include_usage):
+            return own
+        return (*own, self._chunk((), usage=token_usage(event.usage)))
+
+    def _of_choice(self, event: TurnEvent, index: int) -> Sequence[Frame]:
         match event:
             case ReasoningDelta(text):
                 shown = shows_reasoning(self._ask)
-                return (self._text(event, MessageDelta(reasoning_content=text)),) if shown else ()
+                return (self._text(event, MessageDelta(reasoning_content=text), index),) if shown else ()
             case ContentDelta(text):
-                return (self._text(event, MessageDelta(content=text)),)
+                return (self._text(event, MessageDelta(content=text), index),)
             case NumberedCall():
                 call = IndexedCall(index=event.index, id=event.id, type="function", function=_function(event))
-                return (self._delta(MessageDelta(tool_calls=(call,))),)
+                return (self._delta(MessageDelta(tool_calls=(call,)), index=index),)
             case _:
-                return self._finished(event)
+                timings = event.timings if self._ask.timings else None
+                return (self._delta(MessageDelta(), event.finish, index=index, timings=timings),)
 
     def progress(self, progress: Progress) -> Sequence[Frame]:
         """An empty delta, and how far the prompt is."""
@@ -93,18 +104,14 @@ class ChatEncoder:
         """``[DONE]``."""
         return (DONE,)
 
-    def _finished(self, done: Done) -> Sequence[Frame]:
-        timings = done.timings if self._ask.timings else None
-        finish = self._delta(MessageDelta(), done.finish, timings=timings)
-        counted = (self._chunk((), usage=token_usage(done.usage)),) if self._ask.include_usage else ()
-        return (finish, *counted)
-
-    def _text(self, event: ReasoningDelta | ContentDelta, delta: MessageDelta) -> Frame:
+    def _text(self, event: ReasoningDelta | ContentDelta, delta: MessageDelta, index: int) -> Frame:
         logprobs = None if self._ask.scores is None else chat_logprobs((event,), reasoning=True)
-        return self._chunk((ChunkChoice(index=0, delta=delta, logprobs=logprobs, finish_reason=None),))
+        return self._chunk((ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=None),))
 
-    def _delta(self, delta: MessageDelta, finish: FinishReason | None = None, **facts: Any) -> Frame:
-        choice = ChunkChoice(index=0, delta=delta, logprobs=None, finish_reason=finish)
+    def _delta(
+        self, delta: MessageDelta, finish: FinishReason | None = None, *, index: int = 0, **facts: Any
+    ) -> Frame:
+        choice = ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=finish)
         return self._chunk((choice,), **facts)
 
     def _chunk(self, choices: tuple[ChunkChoice, ...], **facts: Any) -> Frame:
@@ -118,33 +125,57 @@ class ChatFold:
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
         self._heading = heading("chatcmpl", identity)
-        self._deltas: list[ReasoningDelta | ContentDelta] = []
-        self._calls: list[MadeCall] = []
+        self._choices = [_Choice(ask, index) for index in range(ask.answers)]
         self._answer: JsonObject = {}
 
-    def event(self, event: TurnEvent) -> None:
+    def event(self, event: TurnEvent | OfChoice) -> None:
         """Take the next event of the turn."""
+        if isinstance(event, OfChoice):
+            self._choices[event.index].event(event.event)
+            return
+        if self._ask.answers == 1:
+            self._choices[0].event(event)
+        if isinstance(event, Done):
+            answer = ChatCompletion(
+                object="chat.completion",
+                choices=tuple(choice.whole() for choice in self._choices),
+                usage=token_usage(event.usage),
+                timings=event.timings if self._ask.timings else None,
+                **self._heading,
+            )
+            self._answer = as_json(answer)
+
+    def body(self) -> JsonObject:
+        """The answer."""
+        return self._answer
+
+
+class _Choice:
+    """One choice, as it grows."""
+
+    def __init__(self, ask: Ask, index: int) -> None:
+        self._ask = ask
+        self._index = index
+        self._deltas: list[ReasoningDelta | ContentDelta] = []
+        self._calls: list[MadeCall] = []
+        self._finish: FinishReason = "stop"
+
+    def event(self, event: TurnEvent) -> None:
         match event:
             case ReasoningDelta() | ContentDelta():
                 self._deltas.append(event)
             case NumberedCall():
                 self._calls.append(MadeCall(id=event.id, type="function", function=_function(event)))
             case _:
-                choice = ChatChoice(
-                    index=0, message=self._message(), logprobs=self._logprobs(), finish_reason=event.finish
-                )
-                answer = ChatCompletion(
-                    object="chat.completion",
-                    choices=(choice,),
-                    usage=token_usage(event.usage),
-                    timings=event.timings if self._ask.timings else None,
-                    **self._heading,
-                )
-                self._answer = as_json(answer)
+                self._finish = event.finish
 
-    def body(self) -> JsonObject:
-        """The answer."""
-        return self._answer
+    def whole(self) -> ChatChoice:
+        return ChatChoice(
+            index=self._index,
+            message=self._message(),
+            logprobs=self._logprobs(),
+            finish_reason=self._finish,
+        )
 
     def _message(self) -> AnswerMessage:
         nothing = None if self._calls else ""

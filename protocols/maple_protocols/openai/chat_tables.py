@@ -78,7 +78,7 @@ class AnswerMessage:
 
 @attrs.frozen(kw_only=True)
 class ChatChoice:
-    """The one choice."""
+    """An answer."""
 
     index: int
     message: AnswerMessage
@@ -111,7 +111,7 @@ class MessageDelta:
 
 @attrs.frozen(kw_only=True)
 class ChunkChoice:
-    """The one choice of a chunk."""
+    """What a chunk adds to one choice."""
 
     index: int
     delta: MessageDelta
@@ -135,7 +135,7 @@ class ChatCompletionChunk:
 
 @attrs.frozen(kw_only=True)
 class TextChoice:
-    """The one choice; in a stream ``finish_reason`` is null until the last."""
+    """A choice; in a stream ``finish_reason`` is null until the last."""
 
     index: int
     text: str

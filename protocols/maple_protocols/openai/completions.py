@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
-from maple_plugins.events import ContentDelta
 from typing_extensions import override
 
-from maple_protocols.adapter import (
-    Done,
-    Encoder,
-    FinishReason,
-    Fold,
-    Frame,
-    Identity,
-    JsonObject,
-    Policy,
-    TurnEvent,
-)
-from maple_protocols.answers import as_json
+from maple_protocols.adapter import Encoder, Fold, Identity, Policy
 from maple_protocols.ask import Ask, RawIds, RawText
-from maple_protocols.errors import ErrorBody
 from maple_protocols.openai import fields, forms
-from maple_protocols.openai.chat_out import DONE, heading, token_usage
-from maple_protocols.openai.chat_tables import TextChoice, TextCompletion
-from maple_protocols.openai.logprobs import TextLogprobs, TextScores
-from maple_protocols.reading import reading
-from maple_protocols.rules import Doc, Misfit, Schema, Shape, text
-from maple_protocols.scored import scores_of
+from maple_protocols.openai.chat_tables import TextCompletion
+from maple_protocols.openai.completions_out import CompletionEncoder, CompletionFold
+from maple_protocols.reading import is_extended, reading, unserved
+from maple_protocols.rules import Doc, Misfit, Schema, Shape, each, text
 from maple_protocols.strict import Check, ignored, structure
-from maple_protocols.timings import Progress
+
+MAX_PROMPTS = 16
 
 
 @attrs.frozen
 class PromptShape(Shape):
-    """One prompt: a string or token ids, bare or as the only item of a list."""
+    """A prompt is a string or token ids, bare or in a list: of one, or at the extended level of several."""
 
     @override
-    def structure(self, value: object) -> RawText | RawIds:
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
-            value = value[0]
+    def structure(self, value: object) -> tuple[RawText | RawIds, ...]:
+        if isinstance(value, list) and value and all(isinstance(one, str | list) for one in value):
+            if len(value) == 1:
+                return (self._one(value[0]),)
+            if not is_extended():
+                raise unserved("must be one string or one list of token ids")
+            if len(value) > MAX_PROMPTS:
+                raise Misfit(f"must hold at most {MAX_PROMPTS} prompts")
+            return each(value, self._one)
+        return (self._one(value),)
+
+    def _one(self, value: object) -> RawText | RawIds:
         if isinstance(value, list):
             return RawIds(self._ids(value))
         if not isinstance(value, str):
@@ -63,7 +58,8 @@ class PromptShape(Shape):
     def schema(self) -> Schema:
         string: Schema = {"type": "string", "minLength": 1}
         ids: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-        alone: Schema = {"type": "array", "items": {"anyOf": [string, ids]}, "minItems": 1, "maxItems": 1}
+        alone: Schema = {"type": "array", "items": {"anyOf": [string, ids]}, "minItems": 1}
+        alone["maxItems"] = MAX_PROMPTS if is_extended() else 1
         return {"anyOf": [string, ids, alone]}
 
 
@@ -72,7 +68,11 @@ class CompletionRequest:
     """The body of POST /v1/completions, its fields in the order in which they are checked."""
 
     model: fields.Model = None
-    prompt: Annotated[RawText | RawIds, PromptShape(), Doc("Goes to the model untouched.")]
+    prompt: Annotated[
+        tuple[RawText | RawIds, ...],
+        PromptShape(),
+        Doc("Goes to the model untouched. At the extended level up to 16, each answered by itself."),
+    ]
     stream: fields.Stream = False
     stream_options: fields.Streaming = None
     stop: fields.Stop = ()
@@ -91,7 +91,7 @@ class CompletionRequest:
     echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
     suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
     logprobs: fields.TextLogprobs = None
-    n: fields.One = None
+    n: fields.Choices = None
     best_of: fields.One = None
     min_p: fields.MinP = None
     min_tokens: fields.MinTokens = None
@@ -113,7 +113,9 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
     with reading(extended=policy.extended) as notes:
         request = structure(CompletionRequest, body, refuse_unknown=refuse_unknown, checks=checks)
         return Ask(
-            prompt=request.prompt,
+            prompt=request.prompt[0],
+            further=request.prompt[1:],
+            choices=request.n or 1,
             model=request.model,
             sampling=fields.sampling(request),
             max_tokens=fields.token_limit(request.max_completion_tokens, request.max_tokens),
@@ -130,96 +132,12 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
 
 
 def _vocabulary_check(size: int) -> Check:
-    def check(prompt: RawText | RawIds, _: Mapping[str, Any]) -> None:
-        if isinstance(prompt, RawIds) and not (min(prompt.ids) >= 0 and max(prompt.ids) < size):
-            raise Misfit(f"must hold token ids from 0 to {size - 1}")
+    def check(prompts: tuple[RawText | RawIds, ...], _: Mapping[str, Any]) -> None:
+        for prompt in prompts:
+            if isinstance(prompt, RawIds) and not (min(prompt.ids) >= 0 and max(prompt.ids) < size):
+                raise Misfit(f"must hold token ids from 0 to {size - 1}")
 
     return check
-
-
-class CompletionEncoder:
-    """One turn's events as ``text_completion`` chunks."""
-
-    def __init__(self, ask: Ask, identity: Identity) -> None:
-        self._ask = ask
-        self._heading = heading("cmpl", identity)
-        self._scores = TextScores()
-
-    def opening(self) -> Sequence[Frame]:
-        """Nothing: the first chunk is the first text."""
-        return ()
-
-    def event(self, event: TurnEvent) -> Sequence[Frame]:
-        """One chunk a text; for Done the finish chunk, and the usage chunk if it was asked for."""
-        if not isinstance(event, Done):
-            delta = _raw_text(event)
-            logprobs = None if self._ask.scores is None else self._scores.of(scores_of(delta))
-            return (self._chunk(_choice(delta.text, logprobs=logprobs)),)
-        finish = self._chunk(_choice("", event.finish), timings=event.timings if self._ask.timings else None)
-        return (finish, self._chunk(usage=token_usage(event.usage))) if self._ask.include_usage else (finish,)
-
-    def progress(self, progress: Progress) -> Sequence[Frame]:
-        """A chunk without text."""
-        return (self._chunk(_choice(""), prompt_progress=progress),)
-
-    def failure(self, error: ErrorBody) -> Sequence[Frame]:
-        """The error event; no finish chunk follows it."""
-        return (Frame(data=error.as_wire()),)
-
-    def closing(self) -> Sequence[Frame]:
-        """``[DONE]``."""
-        return (DONE,)
-
-    def _chunk(self, *choices: TextChoice, **facts: Any) -> Frame:
-        chunk = TextCompletion(object="text_completion", choices=choices, **facts, **self._heading)
-        return Frame(data=as_json(chunk))
-
-
-class CompletionFold:
-    """One turn's events as one ``text_completion``."""
-
-    def __init__(self, ask: Ask, identity: Identity) -> None:
-        self._ask = ask
-        self._heading = heading("cmpl", identity)
-        self._deltas: list[ContentDelta] = []
-        self._answer: JsonObject = {}
-
-    def event(self, event: TurnEvent) -> None:
-        """Take the next event of the turn."""
-        if not isinstance(event, Done):
-            self._deltas.append(_raw_text(event))
-            return
-        text = "".join(delta.text for delta in self._deltas)
-        answer = TextCompletion(
-            object="text_completion",
-            choices=(_choice(text, event.finish, self._logprobs()),),
-            usage=token_usage(event.usage),
-            timings=event.timings if self._ask.timings else None,
-            **self._heading,
-        )
-        self._answer = as_json(answer)
-
-    def body(self) -> JsonObject:
-        """The answer."""
-        return self._answer
-
-    def _logprobs(self) -> TextLogprobs | None:
-        if self._ask.scores is None:
-            return None
-        return TextScores().of(score for delta in self._deltas for score in scores_of(delta))
-
-
-def _choice(
-    piece: str, finish: FinishReason | None = None, logprobs: TextLogprobs | None = None
-) -> TextChoice:
-    return TextChoice(index=0, text=piece, logprobs=logprobs, finish_reason=finish)
-
-
-def _raw_text(event: TurnEvent) -> ContentDelta:
-    """An event, which is text. A raw prompt's turn runs no parser, so that there is no other kind of event."""
-    if not isinstance(event, ContentDelta):
-        raise TypeError(f"a raw prompt's turn gave {type(event).__name__}")
-    return event
 
 
 class CompletionsAdapter:

@@ -11,6 +11,7 @@ from maple_protocols.adapter import Policy
 from maple_protocols.ask import SamplingWish
 from maple_protocols.openai.shapes import (
     NO_LIMIT,
+    ChoiceCount,
     LogitBias,
     LogprobCount,
     ServedRange,
@@ -112,6 +113,9 @@ NoTopLogprobs = Annotated[
     object, LogprobCount(0, most=0, served=False), Doc("Log probabilities are not given.")
 ]
 One = Annotated[Literal[1] | None, Doc("One choice a request.")]
+Choices = Annotated[
+    int | None, ChoiceCount(), Doc("How many answers; at the extended level up to 8, of one prefill.")
+]
 ReturnProgress = Annotated[
     bool, Doc("In a stream, tell with prompt_progress how far the prompt is, at most twice a second.")
 ]

@@ -29,6 +29,8 @@ NO_LIMIT = -1
 
 MAX_STOPS = 16
 
+MAX_CHOICES = 8
+
 MAX_STOP_IDS = 64
 
 MAX_BIASES = 1024
@@ -164,6 +166,23 @@ class ServedSwitch(Rule):
     @override
     def schema(self) -> Schema:
         return {} if is_extended() else {"enum": [False]}
+
+
+@attrs.frozen
+class ChoiceCount(Shape):
+    """How many answers are wanted: one at the reference level, in its own words."""
+
+    @override
+    def structure(self, value: object) -> int:
+        if not is_extended() and not (type(value) is int and value == 1):
+            raise Misfit("must be 1")
+        found = integer(value)
+        Range(least=1, most=MAX_CHOICES).check(found)
+        return found
+
+    @override
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": 1, "maximum": MAX_CHOICES} if is_extended() else {"enum": [1]}
 
 
 @attrs.frozen(eq=False)  # 0 and False are equal, and the caches of annotations would take one for the other
