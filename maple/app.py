@@ -107,7 +107,7 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
     parsers = ParserPair(
         reasoning=reasoning_parser(settings.reasoning_parser), tools=tool_parser(settings.tool_parser)
     )
-    engine = build_engine(settings)
+    engine = build_engine(settings, keyring)
     return Services(
         settings=HttpSettings.of(settings),
         turns=Turns(engine, parsers, turn_defaults(settings), signer(cache_folder(settings))),

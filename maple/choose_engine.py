@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import attrs
 import structlog
 
-from maple.configure import cache_folder
+from maple.configure import cache_folder, prefix_folder
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Engine
 from maple.engine.cores import physical_cores
@@ -23,6 +23,8 @@ from maple.scripted.script import read_script
 from maple.settings import Settings
 
 if TYPE_CHECKING:
+    from maple.engine.prefix_disk.disk import PrefixDisk
+    from maple.engine.prefix_disk.names import Owners
     from maple.engine.runner import Loader
     from maple.engine.session_files import SessionFiles
     from maple.native.library import KernelInfo, Unavailable
@@ -39,8 +41,11 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 log = structlog.get_logger(__name__)
 
 
-def build_engine(settings: Settings) -> Engine:
-    """A front where a cluster is asked for, else the scripted engine or a model behind its thread."""
+def build_engine(settings: Settings, owners: Owners | None = None) -> Engine:
+    """A front where a cluster is asked for, else the scripted engine or a model behind its thread.
+
+    ``owners`` may own prefixes on disk; without them any name may.
+    """
     limits = QueueLimits(slots=settings.slots, depth=settings.max_queue_depth, timeout=settings.queue_timeout)
     if settings.engine == "ray":
         return _ray_engine(settings, limits)
@@ -52,7 +57,13 @@ def build_engine(settings: Settings) -> Engine:
 
     gauge = LoadingGauge()
     loader = model_loader(settings, gauge)
-    return ThreadedEngine(loader, limits=limits, session_files=session_files(settings), gauge=gauge)
+    return ThreadedEngine(
+        loader,
+        limits=limits,
+        session_files=session_files(settings),
+        prefix_disk=prefix_disk(settings, owners),
+        gauge=gauge,
+    )
 
 
 def _ray_engine(settings: Settings, limits: QueueLimits) -> Engine:
@@ -87,6 +98,24 @@ def session_files(settings: Settings) -> SessionFiles | None:
     files = SessionFiles(settings.session_dir, max_bytes=settings.session_max_mb << 20)
     files.check()
     return files
+
+
+def prefix_disk(settings: Settings, owners: Owners | None) -> PrefixDisk | None:
+    """Where prefixes outlive the process, if they do: no disk is touched before a model is loaded."""
+    folder = prefix_folder(settings)
+    if folder is None or not settings.prefix_cache_mb:
+        return None
+    from maple.engine.prefix_disk.disk import PrefixDisk  # noqa: PLC0415 -- only where a model is wanted
+    from maple.engine.prefix_disk.store import PrefixStore  # noqa: PLC0415
+
+    most = settings.prefix_disk_mb
+    store = PrefixStore(
+        folder,
+        max_bytes=None if most is None else most << 20,
+        owners=owners,
+        shared=settings.shared_prefix_cache,
+    )
+    return PrefixDisk(store, owners)
 
 
 def model_loader(settings: Settings, gauge: LoadingGauge | None = None) -> Loader:

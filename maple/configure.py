@@ -67,7 +67,7 @@ def configure(environ: Mapping[str, str], flags: Mapping[str, str]) -> Configura
     for source, texts in (("environment", variables), ("flag", flags)):
         for name, text in texts.items():
             label = variable_name(name) if source == "environment" else flag_name(name)
-            if text.strip() or specs()[name].kind == "key":
+            if text.strip() or specs()[name].kind in ("key", "path_or_off"):
                 values[name] = _read(label, text, specs()[name])
                 sources[name] = source  # type: ignore[assignment]  # the loop's literal pair
     if values.get("demo"):
@@ -109,6 +109,14 @@ def cache_folder(settings: Settings) -> pathlib.Path | None:
         return platformdirs.user_cache_path("maple")
     except RuntimeError:  # HOME is unset, and nobody of this uid is known
         return None
+
+
+def prefix_folder(settings: Settings) -> pathlib.Path | None:
+    """Where prefixes are kept on disk, if they are."""
+    if settings.prefix_dir is not None:
+        return None if settings.prefix_dir == "off" else settings.prefix_dir
+    cache = cache_folder(settings) if settings.api_level == "extended" else None
+    return None if cache is None else cache / "prefixes"
 
 
 def _read(label: str, text: str, spec: Spec) -> Any:
@@ -258,6 +266,7 @@ READERS: Mapping[str, Callable[[str, Spec], Any]] = {
     "source": _at_home,
     "key": _key,
     "path": _path,
+    "path_or_off": lambda text, spec: _path(text, spec) if text else "off",
     "choice": _choice,
     "bool": _bool,
     "auto_bool": _auto_bool,

@@ -19,6 +19,7 @@ Kind = Literal[
     "source",
     "key",
     "path",
+    "path_or_off",
     "choice",
     "auto_bool",
     "bool",
@@ -175,6 +176,17 @@ class Settings:
     )
     prefix_cache_mb: int = setting(1024, "memory for prefixes kept for reuse in MiB", kind="integer", low=0)
     shared_prefix_cache: bool = setting(False, "reuse prefixes across keys", kind="bool")
+    prefix_dir: pathlib.Path | Literal["off"] | None = setting(
+        None,
+        "where prefixes are kept on disk, blank for nowhere; by default the cache folder at the extended level alone",
+        kind="path_or_off",
+    )
+    prefix_disk_mb: int | None = setting(
+        None,
+        "most space for prefixes on disk in MiB; by default a tenth of what is free, at most 20 GB",
+        kind="integer",
+        low=1,
+    )
     session_dir: pathlib.Path | None = setting(
         None, "where sessions are saved; unset turns saving off", kind="path"
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import pathlib
 import secrets
 from collections.abc import Callable
 
 import structlog
+
+from maple.engine.private_files import kept_secret
 
 log = structlog.get_logger(__name__)
 
@@ -30,20 +31,9 @@ def signer(folder: pathlib.Path | None) -> Callable[[str], str]:
 
 
 def _kept_key(folder: pathlib.Path) -> bytes:
-    """The folder's key; a new one where there is none. Two servers that start at once agree: one file is made."""
-    fresh, file = secrets.token_bytes(KEY_BYTES), folder / KEY_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f"{KEY_FILE}.{os.getpid()}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(fresh)
-        try:
-            file.hardlink_to(draft)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-        return file.read_bytes()
+        return kept_secret(folder, KEY_FILE)
     except OSError as error:
         log.warning("signing.key_not_kept", reason=error.strerror)
-        return fresh
+        return secrets.token_bytes(KEY_BYTES)

@@ -8,7 +8,7 @@ import re
 import attrs
 import pytest
 
-from maple.configure import BadSetting, UnknownSetting, configure
+from maple.configure import BadSetting, UnknownSetting, configure, prefix_folder
 from maple.settings import Settings, flag_name, specs, variable_name
 
 
@@ -30,6 +30,24 @@ def test_a_flag_wins_over_its_variable() -> None:
 def test_blank_means_default(blank: str) -> None:
     """A blank variable counts as unset."""
     assert configure({"MAPLE_PORT": blank}, {}).settings.port == 8000
+
+
+@pytest.mark.parametrize(
+    ("level", "given", "folder"),
+    [
+        ("reference", None, None),
+        ("extended", None, "cache/prefixes"),
+        ("reference", "here", "here"),
+        ("extended", " ", None),
+    ],
+)
+def test_prefixes_are_kept_by_the_level_unless_said_otherwise(
+    level: str, given: str | None, folder: str | None
+) -> None:
+    """In the cache folder at the extended level, where it is said, and blank is nowhere."""
+    named = {} if given is None else {"MAPLE_PREFIX_DIR": given}
+    settings = configure({"MAPLE_CACHE_DIR": "cache", "MAPLE_API_LEVEL": level, **named}, {}).settings
+    assert prefix_folder(settings) == (folder and pathlib.Path(folder))
 
 
 @pytest.mark.parametrize("blank", ["", "  "])

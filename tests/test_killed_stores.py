@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
 import random
 import re
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
+from maple.engine.prefix_disk.store import PrefixStore
 from maple.engine.session_files import SessionFiles
 from maple.responses_store import ResponseStore
 
 ROUNDS = 25
+CASES = int(os.environ.get("STRESS_CASES", "10"))
 WRITER = """
 import asyncio, pathlib, sys, time
 import numpy
@@ -121,3 +125,49 @@ def test_a_response_is_on_the_disk_before_it_is_acknowledged(tmp_path: pathlib.P
         elif found[1] in ("pwrite64", "write") and name in ("responses.db", "responses.db-wal"):
             unsynced.add(name)
     assert told == 2
+
+
+BLOCKS = """
+import itertools, pathlib, sys
+from maple.engine.prefix_disk.store import PrefixStore
+
+store = PrefixStore(pathlib.Path(sys.argv[1]), max_bytes=3_000_000)
+store.open("maple-0", "test/1")
+tag = store.names.tag("me")
+for number in itertools.count():
+    names = store.names.chain(tag, [number % 97] * 64 * 5)
+    for name in names:
+        store.write((name, number % 2 == 0), name[-8:].encode() * 5000)
+        print(number, flush=True)
+    store.touch((name, number % 3 == 0) for name in names)
+    store.note_session("me", str(number % 7), names)
+    if number % 11 == 10:
+        store.forget_session("me", str(number % 5))
+"""
+
+
+def test_no_killed_writer_leaves_a_wrong_block(tmp_path: pathlib.Path) -> None:
+    """Killed in the middle of writing, trimming or removing blocks, by a clock of its own: the next one opens, and
+    what it finds is what was written under that name.
+    """
+    dice = random.Random(18)  # noqa: S311 -- seeded, no secret
+    found = 0
+    for _ in range(CASES):
+        command = [sys.executable, "-c", BLOCKS, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for _ in range(dice.randint(0, 150)):
+                writer.stdout.readline()
+            time.sleep(dice.random() / 1000)  # anywhere between two lines, too
+            writer.kill()
+        store = PrefixStore(tmp_path, max_bytes=3_000_000)
+        store.open("maple-0", "test/1")
+        assert store.nbytes <= 3_000_000
+        for number in range(97):
+            for name in store.names.chain(store.names.tag("me"), [number] * 64 * 5):
+                for sliding in (False, True):
+                    block = store.read((name, sliding), 40_000)
+                    assert block is None or block == name[-8:].encode() * 5000
+                    found += block is not None
+        assert not store.damaged
+    assert found

@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "configuration.md"
 INTRODUCTION = f"""# Configuration
 
 Every setting is a variable and a flag of the same words; flags win. `maple config` prints what is in force and where it
-came from. A blank variable means the default, an unknown `MAPLE_` variable or a bad value stops the start with one line
+came from. A blank variable means the default (but for `MAPLE_PREFIX_DIR`, which it turns off), an unknown `MAPLE_` variable or a bad value stops the start with one line
 that names it. Booleans are {BOOL_WORDS}; lists are separated by commas or spaces. Keys are read from a
 variable or a file, never from the command line, where other users could see them.
 
@@ -145,6 +145,7 @@ def _values(spec: Spec) -> str:
         "networks": "addresses, CIDRs",
         "source": "text",
         "auto_integer": "auto or an integer",
+        "path_or_off": "path, or blank",
     }.get(spec.kind, spec.kind)
     if math.isinf(spec.low) and math.isinf(spec.high):
         return words

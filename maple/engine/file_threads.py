@@ -25,12 +25,15 @@ class FileThreads:
     """Runs functions on daemon threads, ``most`` at a time and half of them for one owner.
 
     Its methods belong to the event loop. A function that does not return within ``timeout`` seconds is left behind
-    with its thread, and counts until it does.
+    with its thread, and counts until it does. ``hangs`` is how the log tells of it, if it does.
     """
 
-    def __init__(self, *, most: int = 8, timeout: float = 60.0) -> None:
+    def __init__(
+        self, *, most: int = 8, timeout: float = 60.0, hangs: str | None = "session.disk_hangs"
+    ) -> None:
         self._most = most
         self._timeout = timeout
+        self._hangs = hangs
         self._busy: Counter[str] = Counter()
         self._answers: set[asyncio.Future[Any]] = set()
         self._closed = False
@@ -51,7 +54,8 @@ class FileThreads:
             async with asyncio.timeout(self._timeout):
                 return await answer
         except TimeoutError:
-            log.error("session.disk_hangs", seconds=self._timeout)  # noqa: TRY400 -- there is nothing else to tell
+            if self._hangs is not None:
+                log.error(self._hangs, seconds=self._timeout)  # noqa: TRY400 -- there is nothing else to tell
             raise SessionBusy from None
         finally:
             self._answers.discard(answer)

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from maple.engine.errors import SessionBusy, SessionTampered, SessionUnknown
 
 LOCK_SECONDS = 5.0
+SECRET_BYTES = 32
 _LOCK_POLL = 0.02
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -122,21 +123,47 @@ def read_file(folder: int, name: str, most: int) -> bytes:
         return file.read(most + 1)
 
 
-def write_file(folder: int, name: str, *parts: bytes | memoryview) -> None:
-    """Put a file of these parts in place, whole and on the disk, or leave what was there."""
+def write_file(folder: int, name: str, *parts: bytes | memoryview, sync: bool = True) -> None:
+    """Put a file of these parts in place, whole and on the disk, or leave what was there.
+
+    Without ``sync`` a machine that loses its power may leave part of it.
+    """
     temporary = f".{os.urandom(8).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor, not a path
             file.writelines(parts)
-            file.flush()
-            os.fsync(descriptor)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         remove_file(folder, temporary)
         raise
-    os.fsync(folder)
+    if sync:
+        os.fsync(folder)
+
+
+def kept_secret(folder: pathlib.Path, name: str) -> bytes:
+    """The folder's secret of that name; a new one where there is none. Raises OSError.
+
+    Two servers that start at once agree: one file is made.
+    """
+    file, draft = folder / name, folder / f".{os.urandom(8).hex()}.new"
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            if len(secret := file.read_bytes()) == SECRET_BYTES:
+                return secret
+            file.unlink()  # a machine lost its power while it was made
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(os.urandom(SECRET_BYTES))
+        try:
+            file.hardlink_to(draft)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
 
 
 def remove_file(folder: int, name: str) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from maple.engine.api import Served
 from maple.engine.detokenize import TokenBytes
 from maple.engine.kv.cache import CacheHandle, KvSnapshot, Wait
+from maple.engine.kv.outside import BlockSource
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.sampling import SampleRows, choose_ids
 
@@ -146,6 +147,8 @@ class LoadedEngine:
     """How many sequences should run together, where nobody says otherwise."""
     rotted: Callable[[], bool] = lambda: False
     """Whether the weights' file has changed under the model, and was put away: loading makes it anew. Reads it all."""
+    blocks: BlockSource | None = None
+    """The runner's blocks, where it has some that can be kept outside of memory."""
 
 
 class Loader(Protocol):

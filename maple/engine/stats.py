@@ -69,7 +69,8 @@ class EngineStats:
 
     ``prefix_cache_queries`` are prompts that were looked up for reuse, ``prefix_cache_hits`` those of which
     something was reused, ``prefix_cache_evictions`` kept prefixes that were dropped for room. ``sessions``
-    are live ones. ``queue`` and ``prefills`` are in order; ``replicas`` are a cluster's, empty without one.
+    are live ones. The disk's figures are bytes of blocks there, and what this process wrote, read and found damaged.
+    ``queue`` and ``prefills`` are in order; ``replicas`` are a cluster's, empty without one.
     """
 
     running: int = 0
@@ -84,6 +85,10 @@ class EngineStats:
     prefix_cache_hits: int = 0
     prefix_cache_evictions: int = 0
     sessions: int = 0
+    prefix_disk_bytes: int = 0
+    prefix_disk_written_blocks: int = 0
+    prefix_disk_read_blocks: int = 0
+    prefix_disk_damaged_blocks: int = 0
     queue: tuple[Queued, ...] = ()
     prefills: tuple[Prefill, ...] = ()
     replicas: tuple[ReplicaLoad, ...] = ()

@@ -18,6 +18,7 @@ import structlog
 
 from maple.engine.errors import GenerationFailed, ModelFailed, ShuttingDown
 from maple.engine.live_sessions import LiveSessions
+from maple.engine.prefix_disk.disk import PrefixDisk
 from maple.engine.report import StepReport
 from maple.engine.runner import LoadedEngine, Loader, PrefillLimits
 from maple.engine.scheduler import Scheduler
@@ -84,13 +85,19 @@ class _Call:
 class EngineThread:
     """Loads a model and steps it. Everything public is for the event loop's side.
 
-    ``prefill`` overrides what the loaded runner asks for; ``tell`` is called on the loop with every event.
+    ``prefill`` overrides what the loaded runner asks for; ``tell`` is called on the loop with every event; ``disk``
+    follows the runner's blocks.
     """
 
     def __init__(
-        self, loader: Loader, prefill: PrefillLimits | None, tell: Callable[[ThreadEvent], None]
+        self,
+        loader: Loader,
+        prefill: PrefillLimits | None,
+        tell: Callable[[ThreadEvent], None],
+        disk: PrefixDisk | None = None,
     ) -> None:
         self._loader = loader
+        self._disk = disk
         self._prefill = prefill
         self.steps = StepClock()
         self._tell = tell
@@ -164,6 +171,8 @@ class EngineThread:
                 self._post(self._tell, Failed(_LOAD_BROKE))
         else:
             identity = model_identity(loaded.served.folder)
+            if self._disk is not None:
+                self._disk.attach(loaded, identity, wake=lambda: self._inbox.put(None))
             self._post(self._tell, Loaded(loaded, identity))
             return loaded
         return None
@@ -174,9 +183,13 @@ class EngineThread:
         suspicion = Suspicion(loaded.rotted, tell=lambda: self._inbox.put(None))
         working = True
         while working and not self._closing.is_set() and not suspicion.confirmed:
+            if self._disk is not None:
+                self._disk.feed()
             self._receive(scheduler)
             if not scheduler.idle:
                 working = self._step(scheduler, suspicion)
+        if self._disk is not None:
+            self._disk.finish()
         if suspicion.confirmed:
             scheduler.end_all()
             self._post(self._tell, scheduler.report())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 import attrs
 import structlog
@@ -11,6 +13,7 @@ from maple.engine.admission import Admission, QueueLimits
 from maple.engine.api import EngineStatus, Job, Served, Ticket
 from maple.engine.errors import ModelFailed, ModelLoading
 from maple.engine.loading import LoadingGauge
+from maple.engine.prefix_disk.disk import PrefixDisk
 from maple.engine.report import Delivery, StepReport
 from maple.engine.runner import Loader, PrefillLimits
 from maple.engine.saved_sessions import SavedSessions
@@ -21,6 +24,7 @@ from maple.engine.thread import Ended, EngineThread, Failed, Loaded, Reloading, 
 from maple.engine.ticket import JobTicket
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 _STEPS_BREAK = "the model failed in two steps in a row"
 _CLOSED = "the engine is closed"
@@ -29,8 +33,8 @@ _CLOSED = "the engine is closed"
 class ThreadedEngine:
     """The ``Engine`` that runs a model. Its methods belong to the event loop that ``start`` was called on.
 
-    ``prefill`` overrides what the loaded runner asks for; sessions are saved to ``session_files``, if any;
-    ``gauge`` is what the loader reports to.
+    ``prefill`` overrides what the loaded runner asks for; sessions are saved to ``session_files``, if any,
+    and prefixes kept on ``prefix_disk``; ``gauge`` is what the loader reports to.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class ThreadedEngine:
         limits: QueueLimits,
         prefill: PrefillLimits | None = None,
         session_files: SessionFiles | None = None,
+        prefix_disk: PrefixDisk | None = None,
         gauge: LoadingGauge | None = None,
     ) -> None:
         self.loading = gauge or LoadingGauge()
@@ -51,7 +56,8 @@ class ThreadedEngine:
         self._ended = asyncio.Event()
         self._admission = Admission(limits, start=self._start_job)
         self._stats = EngineStats()  # without what only the admission knows
-        self._thread = EngineThread(loader, prefill, self._on_event)
+        self._disk = prefix_disk
+        self._thread = EngineThread(loader, prefill, self._on_event, prefix_disk)
         self._sessions = SavedSessions(self._thread.call, session_files)
         self._reviving: set[asyncio.Task[None]] = set()
 
@@ -110,6 +116,7 @@ class ThreadedEngine:
             waiting=self._admission.waiting,
             cancelled=self._admission.cancelled,
             queue=self._admission.queue(),
+            **({} if self._disk is None else attrs.asdict(self._disk.figures)),
         )
 
     def jobs(self) -> tuple[JobStatus, ...]:
@@ -132,16 +139,22 @@ class ThreadedEngine:
 
     async def delete_session(self, owner: str, session_id: str) -> None:
         """No model is needed: without one nothing is live."""
+        if self._disk is not None:
+            await self._disk.forget_session(self._on_thread, owner, session_id)
         await self._sessions.delete(owner, session_id)
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the engine's own protocol
         """Refuse new jobs and wait for the others; False: some had to be ended."""
+        if self._disk is not None:
+            self._disk.drain(timeout)
         return await self._admission.drain(timeout)
 
     async def close(self) -> None:
         """End every job with ShuttingDown, stop the thread within a layer's time, and wait for it, but for no file."""
         self._admission.close()
         self._sessions.close()
+        if self._disk is not None:
+            self._disk.close()
         for task in self._reviving:
             task.cancel()
         if self._thread.close():
@@ -156,12 +169,22 @@ class ThreadedEngine:
             raise ModelLoading
 
     def _start_job(self, ticket: JobTicket) -> None:
-        if not self._sessions.may_be_saved(ticket.job):
+        if not self._sessions.may_be_saved(ticket.job) and (self._disk is None or not self._disk.reads):
             self._thread.submit(ticket)
             return
-        task = asyncio.get_running_loop().create_task(self._sessions.revive(ticket.job))
+        task = asyncio.get_running_loop().create_task(self._revive(ticket))
         self._reviving.add(task)
         task.add_done_callback(lambda done: self._on_revived(ticket, done))
+
+    async def _revive(self, ticket: JobTicket) -> None:
+        """Have in memory what there is of the job's session and prompt."""
+        if self._sessions.may_be_saved(ticket.job):
+            await self._sessions.revive(ticket.job)
+        if self._disk is not None and self._disk.reads:
+            await self._disk.fetch(self._on_thread, ticket.job, left=lambda: ticket.ended)
+
+    async def _on_thread(self, function: Callable[[], T]) -> T:
+        return await self._thread.call(lambda _: function())
 
     def _on_revived(self, ticket: JobTicket, task: asyncio.Task[None]) -> None:
         """The job goes on, whatever has become of its session."""

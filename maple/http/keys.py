@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 import structlog
@@ -47,6 +47,7 @@ class Keyring:
     def __init__(self, entries: tuple[_Entry, ...] = (), file: pathlib.Path | None = None) -> None:
         self._entries = entries
         self._file = file
+        self._listeners: list[Callable[[], None]] = []
 
     @classmethod
     def open(cls, key: str | None, file: pathlib.Path | None) -> Keyring:
@@ -77,6 +78,14 @@ class Keyring:
                 found = entry.owner
         return found
 
+    def identities(self) -> Mapping[str, bytes]:
+        """A digest of each owner's first key, by the owner's name."""
+        return {entry.owner: entry.digest for entry in reversed(self._entries)}
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever the keys have been read anew."""
+        self._listeners.append(changed)
+
     def reload(self) -> None:
         """Read the file again. A bad one is logged and the old keys stay; without a file nothing happens."""
         if self._file is None:
@@ -87,6 +96,8 @@ class Keyring:
             log.error("keys.reload_failed", reason=error.reason)  # noqa: TRY400 -- the reason is all there is
         else:
             log.info("keys.reloaded", keys=len(self._entries))
+            for changed in self._listeners:
+                changed()
 
 
 def _digest(key: bytes) -> bytes:

@@ -13,6 +13,7 @@ from maple.engine.kv.block_table import BlockTable, SequenceBound
 from maple.engine.kv.blocks import BlockMemory, OutOfBlocks
 from maple.engine.kv.cache import CacheLimits, Wait
 from maple.engine.kv.kept_nodes import KeptNodes
+from maple.engine.kv.outside import BlockObserver
 from maple.engine.kv.prefix_tree import BLOCK, Match, PrefixNode, SessionKey
 from maple.engine.kv.prefixes import Prefixes
 
@@ -40,6 +41,11 @@ class NativeCache:
         self._copy = copy
         self._kept = KeptNodes(memory, limits.prefix_bytes)
         self.prefixes = Prefixes(self._kept, bound.window)
+        self._observer: BlockObserver | None = None
+
+    def observe(self, observer: BlockObserver) -> None:
+        """Tell this observer what becomes of whole blocks."""
+        self._observer = self._kept.observer = observer
 
     @property
     def longest(self) -> int:
@@ -80,12 +86,27 @@ class NativeCache:
         self._kept.trim()
         return table
 
-    def open_empty(self, owner: str, ids: Sequence[int]) -> BlockTable | Wait:
-        """A table that finds nothing computed, for ``ids`` that come with their keys and values."""
-        if self.bytes_for(len(ids)) > self._spare_bytes():
-            return Wait.MEMORY
-        domain = self._limits.domain(owner)
-        return self._new_table(domain, self.prefixes.root(domain), tuple(ids))
+    def open_at(self, owner: str, ids: Sequence[int], first: int = 0) -> BlockTable | None:
+        """A table that has the first blocks of ``ids`` alone, for others that come with their keys and values.
+
+        None where those are not there, or there is no room for the others.
+        """
+        domain, path = self._limits.domain(owner), self.path(owner, ids)[:first]
+        if len(path) < first or self.bytes_for(len(ids) - first * BLOCK) > self._spare_bytes():
+            return None
+        table = self._new_table(domain, self.prefixes.root(domain), tuple(ids))
+        for node in path:
+            self._kept.use(node)
+            table.blocks.append(node.full)
+            table.nodes.append(node)
+            table.sliding_blocks.append(-1)
+        table.kept_from = first
+        table.ids.extend(ids[: first * BLOCK])
+        return table
+
+    def path(self, owner: str, ids: Sequence[int]) -> list[PrefixNode]:
+        """The whole blocks of ``ids`` that are there, from the first."""
+        return self.prefixes.root(self._limits.domain(owner)).path(ids, len(ids))
 
     def reserve(self, table: BlockTable, length: int) -> bool:
         """Take the blocks that tokens up to ``length`` need, all or none; whether there was memory for them."""
@@ -122,6 +143,10 @@ class NativeCache:
         self._kept.tick()
         if keep:
             self._note_end(table, self._keep_tail(table), session)
+            if self._observer is not None:
+                self._observer.ended(table, session)
+        elif self._observer is not None:
+            self._observer.distrusted(table.created)
         nodes = self._release(table)
         if not keep:
             for node in table.created:
@@ -206,6 +231,8 @@ class NativeCache:
             self._kept.share(node, table.blocks[index], table.sliding_blocks[index])
             table.parent.add(node)
             table.created.append(node)
+            if self._observer is not None:
+                self._observer.made(table, node)
         else:
             self._kept.use(node)
             self.memory.full.free(table.blocks[index])

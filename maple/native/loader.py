@@ -120,7 +120,9 @@ def _bind(loaded: NativeWeights, kernels: KernelOptions, started: float) -> Load
         context=longest,
     )
     slots = kernels.slots or _fitting(runner, min(longest, USEFUL_CONTEXT), most_slots(kernels.threads))
-    return attrs.evolve(engine, choose=NativeSampling(model), slots=slots, rotted=loaded.rotted)
+    return attrs.evolve(
+        engine, choose=NativeSampling(model), slots=slots, rotted=loaded.rotted, blocks=runner.blocks
+    )
 
 
 def _fitting(runner: NativeRunner, context: int, most: int) -> int:

@@ -16,6 +16,7 @@ from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.runner import SequenceSlice
 from maple.native.kv import NativeCache
 from maple.native.model import KV_BLOCK_TOKENS, NativeModel, StepSlice
+from maple.native.outside import NativeBlocks
 from maple.native.sessions import copied_in, copied_out
 
 Row = npt.NDArray[np.float32] | None
@@ -49,6 +50,11 @@ class NativeRunner:
     def model(self) -> NativeModel:
         """The model."""
         return self._model
+
+    @property
+    def blocks(self) -> NativeBlocks:
+        """Its blocks, for whoever keeps them elsewhere too."""
+        return NativeBlocks(self._model, self._cache)
 
     @property
     def longest(self) -> int:

@@ -39,9 +39,9 @@ def copied_in(
     """
     full, sliding = _checked(model, snapshot)
     ids = snapshot.ids
-    table = cache.open_empty(owner, ids)
-    if isinstance(table, Wait):
-        return table
+    table = cache.open_at(owner, ids)
+    if table is None:
+        return Wait.MEMORY
     try:
         for index in range(full.shape[0]):
             cache.take_block(table, with_sliding=index in sliding)

@@ -37,6 +37,9 @@ _ENGINE_COUNTERS = {
     "prefix_cache_queries": "Prompts looked up for reuse",
     "prefix_cache_hits": "Prompts of which something was reused",
     "prefix_cache_evictions": "Kept prefixes dropped for room",
+    "prefix_disk_written_blocks": "Blocks of prefixes written to the disk",
+    "prefix_disk_read_blocks": "Blocks of prefixes read from the disk",
+    "prefix_disk_damaged_blocks": "Blocks on the disk that were found damaged, and removed",
 }
 _ENGINE_GAUGES = {
     "requests_running": "Jobs that hold a slot",
@@ -44,6 +47,7 @@ _ENGINE_GAUGES = {
     "kv_bytes": "Bytes held by keys and values",
     "kv_blocks": "Blocks of keys and values held by sequences, or kept for reuse",
     "sessions": "Live sessions",
+    "prefix_disk_bytes": "Bytes of prefixes on the disk",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from maple.engine.kv.blocks import BlockMemory
+from maple.engine.kv.outside import BlockObserver
 from maple.engine.kv.prefix_tree import PrefixNode
 from maple.engine.kv.session_ends import SessionEnds
 
@@ -26,6 +27,7 @@ class KeptNodes:
         self.evictions = 0
         self.nbytes = 0
         self.sessions = SessionEnds()
+        self.observer: BlockObserver | None = None
         self._memory = memory
         self._limit = limit
         self._clock = 0
@@ -132,12 +134,16 @@ class KeptNodes:
         """Give up what was not used for longest, then what lasts; False where nothing is kept."""
         passing, behind = next(iter(self._passing), None), next(iter(self._behind_window), None)
         if behind is not None and (passing is None or behind.used <= passing.used):
+            if self.observer is not None:
+                self.observer.leaving(behind, sliding_only=True)
             self._drop_sliding(behind)
             return True
         unused = passing or next(iter(self._lasting), None)
         if unused is None:
             return False
         self.evictions += 1
+        if self.observer is not None:
+            self.observer.leaving(unused, sliding_only=False)
         self.drop(unused)
         return True
 

@@ -40,7 +40,8 @@ class PrefixNode:
     The generations are those of the blocks when they were noted. ``used`` is a clock's reading of when a sequence
     last ended that held it, ``again`` whether a further sequence went on from it; a node is no longer ``linked`` once
     it was taken out of the tree, and has no children then. ``maker`` is the session whose sequence made it; ``ending``
-    are those that end here, ``ends`` counts them here and below. A root has no ids and no blocks; a tail has fewer ids
+    are those that end here, ``ends`` counts them here and below. ``name`` is what the block is called outside of
+    memory, if it is. A root has no ids and no blocks; a tail has fewer ids
     than a block, and no children.
     """
 
@@ -56,6 +57,7 @@ class PrefixNode:
     maker: KeptSession | None = None
     ending: set[KeptSession] = attrs.Factory(set)
     ends: int = 0
+    name: str = ""
     children: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
     tails: dict[tuple[int, ...], PrefixNode] = attrs.Factory(dict)
     order: list[tuple[int, ...]] = attrs.Factory(list)  # of children and tails: their keys, ascending
