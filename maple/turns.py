@@ -253,7 +253,7 @@ class Turns:
         if len(prompt.ids) > limit:
             raise PromptTooLong(limit=limit, got=len(prompt.ids))
         room = served.max_model_len - len(prompt.ids)
-        wanted = ask.max_tokens or self._defaults.max_new_tokens
+        wanted = self._defaults.max_new_tokens if ask.max_tokens is None else ask.max_tokens
         return Job(
             request_id=request_id,
             prompt_ids=prompt.ids,
@@ -267,6 +267,7 @@ class Turns:
             end=prompt.end,
             timeout=self._defaults.request_timeout,
             scores=ask.scores,
+            echo=ask.repeats_prompt,
         )
 
     def _sampling(self, wish: SamplingWish, served: Served) -> Sampling:

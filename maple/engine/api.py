@@ -76,6 +76,7 @@ class Job:
     the generation as ``length`` (0 is off). The text is held to ``grammar`` behind the first
     ``grammar_behind`` in it, or from its beginning. ``thinking`` bounds the reasoning that the prompt left open.
     ``scores`` asks for every id's log probability, and for so many of the likeliest beside it.
+    ``echo`` puts the prompt in front of the text, its ids' scores too; with it ``max_tokens`` may be 0.
     A ``sibling`` belongs to a request whose first job was taken: it waits for a slot as long as it takes.
     """
 
@@ -95,6 +96,7 @@ class Job:
     thinking: ThinkingLimits | None = None
     scores: int | None = None
     sibling: bool = False
+    echo: bool = False
 
 
 @attrs.frozen
@@ -103,8 +105,8 @@ class Piece:
 
     ``text`` may be empty (ids whose text is held back). ``offsets`` has one entry per id sampled since the
     last piece, EOS excepted: the character offset, in the whole raw text, at which that id's text begins. Ids
-    that a stop string cut off lie at or beyond the end of the text that was sent. ``scores`` are those ids', where the
-    job asks for them.
+    that a stop string cut off lie at or beyond the end of the text that was sent. ``scores`` are those ids', and
+    before them those of an echoed prompt's, where the job asks for them.
     """
 
     text: str

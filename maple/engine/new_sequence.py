@@ -34,7 +34,7 @@ class NewSequences:
         self, key: Key, job: Job, cancelled: Callable[[], bool], queue_seconds: float
     ) -> RunningSequence[Key]:
         """A sequence for the job; ``key`` names it in deliveries."""
-        return RunningSequence(
+        sequence = RunningSequence(
             key=key,
             number=next(self._numbers),
             job=job,
@@ -50,6 +50,10 @@ class NewSequences:
             started=self._clock(),
             ids=list(job.prompt_ids),
         )
+        if job.echo and job.scores is None:
+            for token_id in job.prompt_ids:
+                sequence.transcript.echo(token_id, None)
+        return sequence
 
     def _constraint(self, job: Job) -> Constraint | None:
         if job.grammar is None:

@@ -80,7 +80,9 @@ class Openings(Generic[Key]):
 
     def _try(self, sequence: RunningSequence[Key]) -> CacheHandle[Any] | Wait | None:
         try:
-            found = self._runner.open(sequence.job.owner, sequence.ids, sequence.longest)
+            found = self._runner.open(
+                sequence.job.owner, sequence.ids, sequence.longest, reuse=not sequence.scores_prompt
+            )
         except EngineError as error:
             self._failed(sequence, error)
             return None

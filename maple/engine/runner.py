@@ -19,19 +19,24 @@ from maple.engine.kv.outside import BlockSource
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.sampling import SampleRows, choose_ids
 
+SCORED_ROWS = 64
+"""The most rows of a prompt that a step gives logits of: a whole vocabulary's each."""
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class SequenceSlice:
     """The next ``ids`` of one sequence, at positions ``start`` and up; the cache holds all before ``start``.
 
-    ``want_logits``: whether the logits after the last of them are needed. ``cancelled`` may be asked at any
-    time, from the runner's thread; once it says yes, nobody wants the result.
+    ``want_logits``: whether the logits after the last of them are needed, or with ``every_row`` those after each of
+    them, of which there are few (``SCORED_ROWS``). ``cancelled`` may be asked at any time, from the runner's thread;
+    once it says yes, nobody wants the result.
     """
 
     cache: CacheHandle[Any]
     ids: Sequence[int]
     start: int
     want_logits: bool
+    every_row: bool = False
     cancelled: Callable[[], bool]
 
 
@@ -63,15 +68,18 @@ class Runner(Protocol):
         """Sessions of which something is kept."""
         ...
 
-    def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[Any] | Wait:
+    def open(
+        self, owner: str, prompt_ids: Sequence[int], longest: int = 0, *, reuse: bool = True
+    ) -> CacheHandle[Any] | Wait:
         """A place for a new sequence of up to ``longest`` tokens, with what is there of its prompt.
 
-        At least the last id is left to be computed. Raises PromptTooLong where it could never fit.
+        At least the last id is left to be computed, and without ``reuse`` all are. Raises PromptTooLong where it could
+        never fit.
         """
         ...
 
     def step(self, slices: Sequence[SequenceSlice]) -> Sequence[npt.NDArray[np.float32] | None]:
-        """Run the slices, one a sequence; a row of logits [V] for each that wants it, None for the others.
+        """Run the slices, one a sequence; a row of logits [V], or all rows [ids, V], for each that wants it, else None.
 
         A sequence's row depends on nothing but its own ids and how they were sliced. A slice that was
         cancelled may be left unfinished; its row is None, and its sequence can only be closed. Whatever is

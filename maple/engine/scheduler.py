@@ -126,7 +126,9 @@ class Scheduler(Generic[Key]):
         prefilling = [one for one in is_open if one.prefilling]
         sizes = self._shares.of([one.prompt for one in prefilling])
         shares = dict(zip((one.key for one in prefilling), sizes, strict=True))
-        return [(one, size) for one in is_open if (size := shares.get(one.key, 1))]
+        scored = [one for one in is_open if one.scores_prompt][1:]  # rows of a vocabulary each: one at a time
+        shares.update((one.key, 0) for one in scored)
+        return [(one, one.share(size)) for one in is_open if (size := shares.get(one.key, 1))]
 
     def _reserved(
         self, plan: Sequence[tuple[RunningSequence[Key], int]]
@@ -162,10 +164,20 @@ class Scheduler(Generic[Key]):
             if sequence.prefilling:
                 self._openings.freed()
             sequence.computed += size
-        self._sample([(one, row) for (one, _), row in zip(planned, rows, strict=True) if row is not None])
+        self._sample(
+            [
+                (one, row)
+                for (one, _), found in zip(planned, rows, strict=True)
+                if found is not None and (row := one.last_row(found)) is not None
+            ]
+        )
 
     def _sample(self, computed: Sequence[tuple[RunningSequence[Key], Row]]) -> None:
-        """Choose all next ids at once."""
+        """Choose all next ids at once; what was only to be scored has ended."""
+        for one in [one for one, _ in computed if not one.job.max_tokens]:
+            self._note_prefilled(one)
+            self._close(one, "length")
+        computed = [(one, row) for one, row in computed if one.job.max_tokens]
         next_ids = {one.key: token_id for one, _ in computed if (token_id := one.forced()) is not None}
         free = [(one, row) for one, row in computed if one.key not in next_ids]
         rows = [(one, row) for one, logits in free if (row := self._row(one, logits)) is not None]

@@ -12,7 +12,7 @@ from maple.engine.constraint import Constraint
 from maple.engine.kv.cache import CacheHandle
 from maple.engine.kv.prefix_tree import SessionKey
 from maple.engine.prefill import Prompt
-from maple.engine.runner import SequenceSlice
+from maple.engine.runner import SCORED_ROWS, SequenceSlice
 from maple.engine.sampling import Floats, Sampler, SampleRow
 from maple.engine.scorer import Scorer
 from maple.engine.scores import Score
@@ -52,6 +52,7 @@ class RunningSequence(Generic[Key]):
     overtaken: int = 0
     forgotten: bool = False
     first_token: float | None = None
+    echoed: int = 0
 
     @property
     def prefilling(self) -> bool:
@@ -72,6 +73,11 @@ class RunningSequence(Generic[Key]):
     def session(self) -> SessionKey | None:
         """Whose conversation it goes on with."""
         return None if self.job.session_id is None else (self.job.owner, self.job.session_id)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the scores of some of its prompt are still to be computed."""
+        return self.job.echo and self.scorer is not None and self.echoed < len(self.job.prompt_ids)
 
     @property
     def computed_ids(self) -> list[int]:
@@ -106,6 +112,27 @@ class RunningSequence(Generic[Key]):
         """How likely the id was that follows a row of logits, where the job asks for it."""
         return None if self.scorer is None else self.scorer.score(logits, token_id)
 
+    def share(self, size: int) -> int:
+        """How many of its next ``size`` ids a step may take."""
+        return min(size, SCORED_ROWS - self.computed % SCORED_ROWS) if self.scores_prompt else size
+
+    def last_row(self, rows: Floats) -> Floats | None:
+        """What comes next is chosen from, of the logits after the newest ids; those of a prompt are scored."""
+        if self.scorer is not None and self.scores_prompt:
+            self._score_prompt(self.scorer, rows)
+            rows = rows[-1]
+        return rows if self.computed == len(self.ids) else None
+
+    def _score_prompt(self, scorer: Scorer, rows: Floats) -> None:
+        prompt, start = self.job.prompt_ids, self.computed - len(rows) + 1
+        if not self.echoed:
+            self.transcript.echo(prompt[0], scorer.unscored(prompt[0]))
+            self.echoed = 1
+        for place, row in enumerate(rows, start):
+            if self.echoed == place < len(prompt):
+                self.transcript.echo(prompt[place], scorer.score(row, prompt[place]))
+                self.echoed += 1
+
     def overdue(self, now: float) -> bool:
         """Whether it has run for longer than its job allows."""
         return self.opened and 0 < self.job.timeout <= now - self.started
@@ -131,7 +158,8 @@ class RunningSequence(Generic[Key]):
             cache=self.cache,
             ids=self.ids[self.computed : end],
             start=self.computed,
-            want_logits=end == len(self.ids),
+            want_logits=end == len(self.ids) or self.scores_prompt,
+            every_row=self.scores_prompt,
             cancelled=self.cancelled,
         )
 

@@ -24,6 +24,7 @@ class Transcript:
         self._unstopped = at_least
         self._offsets: list[int] = []
         self._scores: list[Score] = []
+        self._echoed: list[str] = []
 
     @property
     def stopped(self) -> bool:
@@ -46,12 +47,20 @@ class Transcript:
             return self._piece(self._stops.skip(text), even_without_text=False)
         return self._piece(self._stops.feed(text), even_without_text=False)
 
+    def echo(self, token_id: int, score: Score | None) -> None:
+        """Put an id of the prompt in front of the text: before any other, and never cut."""
+        text, _ = self._detokenizer.feed(token_id)
+        self._echoed.append(self._stops.skip(text))
+        if score is not None:
+            self._scores.append(score)
+
     def close(self) -> list[Piece]:
         """The output has ended: what was held. Whether it stopped at a stop string is final after this."""
         tail = self._stops.feed(self._detokenizer.close())
         return self._piece(tail + self._stops.close(), even_without_text=True)
 
     def _piece(self, text: str, *, even_without_text: bool) -> list[Piece]:
+        text, self._echoed = "".join((*self._echoed, text)), []
         if not text and not (even_without_text and self._offsets):
             return []
         offsets, self._offsets = tuple(self._offsets), []

@@ -66,18 +66,20 @@ class NativeCache:
         """Sessions of which something is kept."""
         return self._kept.sessions.live
 
-    def open(self, owner: str, prompt: Sequence[int], longest: int) -> BlockTable | Wait:
+    def open(
+        self, owner: str, prompt: Sequence[int], longest: int, *, reuse: bool = True
+    ) -> BlockTable | Wait:
         """A table for a sequence of up to ``longest`` tokens that has all there is of the prompt but its last id.
 
-        Raises PromptTooLong where it could never fit.
+        Without ``reuse`` it has nothing. Raises PromptTooLong where it could never fit.
         """
         longest = max(longest, len(prompt))
         if self.bytes_for(longest) > self.memory.budget:
             raise PromptTooLong(limit=self.longest, got=longest)
         domain, prompt = self._limits.domain(owner), tuple(prompt)
         root = self.prefixes.root(domain)
-        match = self.prefixes.match(root, prompt, len(prompt) - 1)
-        if self.prefixes.is_being_computed(root, prompt, match.length):
+        match = self.prefixes.match(root, prompt, len(prompt) - 1) if reuse else Match()
+        if reuse and self.prefixes.is_being_computed(root, prompt, match.length):
             return Wait.PREFIX
         if self.prefixes.open and self._needed(match, len(prompt)) > self._spare_bytes():
             return Wait.MEMORY

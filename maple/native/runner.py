@@ -92,9 +92,11 @@ class NativeRunner:
         size = f"{memory.full.block_bytes}x{memory.sliding.block_bytes}"
         return f"maple-native-1/{model.path}/{model.activations}/{model.kv_dtype}/{KV_BLOCK_TOKENS}/{size}"
 
-    def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[BlockTable] | Wait:
+    def open(
+        self, owner: str, prompt_ids: Sequence[int], longest: int = 0, *, reuse: bool = True
+    ) -> CacheHandle[BlockTable] | Wait:
         """A table with all that is there of the prompt; further blocks are taken as it grows."""
-        table = self._cache.open(owner, prompt_ids, longest)
+        table = self._cache.open(owner, prompt_ids, longest, reuse=reuse)
         return table if isinstance(table, Wait) else CacheHandle(table, reused=table.length)
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[Row]:
@@ -174,8 +176,9 @@ class NativeRunner:
             one = slices[index]
             self._cache.advance(one.cache.store, one.ids)
             if step.logits:
-                rows[index] = logits[row]
-                row += 1
+                found = logits[row : row + step.logits]
+                rows[index] = found if one.every_row else found[0]
+                row += step.logits
 
     def _prepare(self, one: SequenceSlice) -> StepSlice:
         table: BlockTable = one.cache.store
@@ -186,7 +189,7 @@ class NativeRunner:
             start=one.start,
             blocks=table.blocks,
             sliding_blocks=table.sliding_blocks,
-            logits=int(one.want_logits),
+            logits=len(one.ids) if one.every_row else int(one.want_logits),
         )
 
     def _copy(self, sliding: bool, source: int, target: int) -> None:

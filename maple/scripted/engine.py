@@ -179,7 +179,7 @@ class ScriptedEngine:
     async def _play(self, ticket: JobTicket, recording: Recording) -> None:
         performance = Performance(recording=recording, job=ticket.job, cached=ticket.cached_tokens)
         self._prompt_tokens += len(ticket.job.prompt_ids)
-        pieces: list[Piece] = []
+        pieces = [Piece(ticket.job.subject)] if ticket.job.echo else []
         while performance.outcome is None:
             ticket.deliver(pieces)
             await _pause(recording, performance)

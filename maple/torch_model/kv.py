@@ -74,14 +74,19 @@ class TorchCache:
         """Memory in use, in blocks of 64 tokens."""
         return sum(-(-one.length // BLOCK) for one in (*self._open, *self._kept))
 
-    def open(self, owner: str, prompt: Sequence[int], longest: int) -> TorchSequence | Wait:
-        """A sequence of up to ``longest`` tokens that has all there is of the prompt but its last id."""
+    def open(
+        self, owner: str, prompt: Sequence[int], longest: int, *, reuse: bool = True
+    ) -> TorchSequence | Wait:
+        """A sequence of up to ``longest`` tokens that has all there is of the prompt but its last id.
+
+        Without ``reuse`` it has nothing.
+        """
         need = max(longest, len(prompt)) * self._token_bytes
         if need > self.budget:
             raise PromptTooLong(limit=self.longest, got=max(longest, len(prompt)))
         domain, prompt = self._limits.domain(owner), tuple(prompt)
-        source, length = self._find(domain, prompt, len(prompt) - 1)
-        if self._is_computed_by_another(domain, prompt, length):
+        source, length = self._find(domain, prompt, len(prompt) - 1) if reuse else (None, 0)
+        if reuse and self._is_computed_by_another(domain, prompt, length):
             return Wait.PREFIX
         if self._reserved + need > self.budget:
             return Wait.MEMORY

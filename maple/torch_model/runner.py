@@ -80,10 +80,10 @@ class TorchRunner:
         return f"maple-torch-1/{self._model.kv_dtype}".replace("torch.", "")
 
     def open(
-        self, owner: str, prompt_ids: Sequence[int], longest: int = 0
+        self, owner: str, prompt_ids: Sequence[int], longest: int = 0, *, reuse: bool = True
     ) -> CacheHandle[TorchSequence] | Wait:
         """A sequence with all that is there of the prompt."""
-        sequence = self._cache.open(owner, prompt_ids, longest)
+        sequence = self._cache.open(owner, prompt_ids, longest, reuse=reuse)
         return sequence if isinstance(sequence, Wait) else CacheHandle(sequence, reused=sequence.length)
 
     def step(self, slices: Sequence[SequenceSlice]) -> list[npt.NDArray[np.float32] | None]:
@@ -163,7 +163,8 @@ class TorchRunner:
         self._interruption.cancelled = one.cancelled
         sequence.broken = True
         try:
-            output = self._model(input_ids=ids, cache=sequence.cache, use_cache=True, logits_to_keep=1)
+            kept = len(one.ids) if one.every_row else 1
+            output = self._model(input_ids=ids, cache=sequence.cache, use_cache=True, logits_to_keep=kept)
         except _SliceCancelledError:
             return None
         finally:
@@ -172,8 +173,8 @@ class TorchRunner:
         sequence.ids.extend(one.ids)
         if not one.want_logits:
             return None
-        row: npt.NDArray[np.float32] = output.logits[0, -1].float().cpu().numpy()
-        return row
+        rows: npt.NDArray[np.float32] = output.logits[0].float().cpu().numpy()
+        return rows if one.every_row else rows[-1]
 
 
 def _token_bytes(loaded: LoadedModel) -> int:

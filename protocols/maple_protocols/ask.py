@@ -128,8 +128,8 @@ class ForcedCalls:
 class Ask:
     """One request, whatever protocol it came in.
 
-    ``model`` is the client's word (None where absent). ``max_tokens`` ≥ 1 or None. ``stop`` holds 0–16
-    non-empty strings. ``echo`` carries protocol fields that only the protocol's own encoder reads.
+    ``model`` is the client's word (None where absent). ``max_tokens`` ≥ 1, or None, which leaves it to the server.
+    ``stop`` holds 0–16 non-empty strings. ``echo`` carries protocol fields that only the protocol's own encoder reads.
 
     ``keep`` asks for the answer to be kept, and ``must_keep`` to fail where it cannot be. ``follows`` is the id
     of a kept one that this request goes on from, and ``items`` are what was sent, in the protocol's own form (see
@@ -146,6 +146,8 @@ class Ask:
     ``thinking_budget`` is the most tokens of reasoning, else it goes by ``effort``, a word that the server knows.
 
     ``scores`` asks for the log probability of every token, and of so many of the likeliest beside it.
+
+    ``repeats_prompt`` puts a raw prompt in front of the answer, its scores too; ``max_tokens`` may then be 0.
 
     ``choices`` answers are wanted to the prompt, and to each of the ``further`` ones, in this order.
 
@@ -177,6 +179,7 @@ class Ask:
     thinking_budget: int | None = None
     effort: str | None = None
     scores: int | None = None
+    repeats_prompt: bool = False
     choices: int = 1
     further: tuple[RawText | RawIds, ...] = ()
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)

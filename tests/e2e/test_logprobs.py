@@ -133,3 +133,39 @@ def test_no_number_is_infinite(server: Any) -> None:
     """What cannot come has -9999, for JSON knows no infinity."""
     answer = server.chat("hi", logprobs=True, top_logprobs=20, max_tokens=4)
     json.loads(answer.body, parse_constant=pytest.fail)
+
+
+def test_echo_puts_the_prompt_in_front(server: Any) -> None:
+    """Text and log probabilities, the first null; a stream and several prompts alike."""
+    fields = {"echo": True, "logprobs": 1, "max_tokens": 6, "temperature": 0}
+    prompts = ["What is 7 + 5? 🍁", "The tree"]
+    plain = complete(server, prompts, max_tokens=6, temperature=0).json["choices"]
+    answer = complete(server, prompts, **fields).json
+    chunks = complete(server, prompts, stream=True, **fields).events[:-1]
+    for index, (choice, without) in enumerate(zip(answer["choices"], plain, strict=True)):
+        assert choice["text"] == prompts[index] + without["text"]
+        lists = choice["logprobs"]
+        assert lists["token_logprobs"][0] is lists["top_logprobs"][0] is None
+        assert None not in lists["token_logprobs"][1:]
+        assert "".join(lists["tokens"]) == choice["text"] or "bytes:" in "".join(lists["tokens"])
+        assert lists["text_offset"][0] == 0
+        own = [one["choices"][0] for one in chunks if one["choices"][0]["index"] == index]
+        assert "".join(one["text"] for one in own) == choice["text"]
+        streamed = [value for one in own if one["logprobs"] for value in one["logprobs"]["text_offset"]]
+        assert streamed == lists["text_offset"]
+
+
+def test_a_prompt_is_scored_without_an_answer(server: Any) -> None:
+    """`max_tokens: 0` beside echo; alone it is refused, as at the reference level."""
+    answer = complete(server, "What is 7 + 5?", echo=True, logprobs=0, max_tokens=0).json
+    assert answer["choices"][0]["text"] == "What is 7 + 5?"
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 0
+    assert len(answer["choices"][0]["logprobs"]["tokens"]) == answer["usage"]["prompt_tokens"]
+    refused = complete(server, "hi", max_tokens=0)
+    assert (refused.status, refused.error["message"]) == (400, "max_tokens must be at least 1")
+
+
+def test_a_stop_string_in_the_prompt_stops_nothing(server: Any) -> None:
+    answer = complete(server, "What is 7 + 5?", echo=True, stop=["is"], max_tokens=4).json["choices"][0]
+    assert answer["text"].startswith("What is 7 + 5?")

@@ -67,8 +67,11 @@ class ToyRunner:
     def kv_format(self) -> str:
         return "toy"
 
-    def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[ToyStore] | Wait:
-        handle = CacheHandle(ToyStore(list(self._prefix)), reused=len(self._prefix))
+    def open(
+        self, owner: str, prompt_ids: Sequence[int], longest: int = 0, *, reuse: bool = True
+    ) -> CacheHandle[ToyStore] | Wait:
+        found = self._prefix if reuse else []
+        handle = CacheHandle(ToyStore(list(found)), reused=len(found))
         self.opened.append(handle)
         return handle
 
@@ -105,6 +108,9 @@ class ToyRunner:
         assert one.ids
         assert one.start == one.cache.store.length
         one.cache.store.ids.extend(one.ids)
+        if one.every_row:
+            ends = range(one.start + 1, one.cache.store.length + 1)
+            return np.stack([self.logits(one.cache.store.ids[:end]) for end in ends])
         return self.logits(one.cache.store.ids) if one.want_logits else None
 
     def logits(self, ids: list[int]) -> npt.NDArray[np.float32]:

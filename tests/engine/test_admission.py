@@ -162,7 +162,7 @@ async def test_waiting_for_memory_is_waiting_and_ends(running: Any, endless_runn
     """A job that has a slot but no memory counts as waiting, and is overloaded after the queue's timeout."""
 
     class NoRoom(endless_runner):  # type: ignore[misc]
-        def open(self, owner: str, prompt_ids: Any, longest: int = 0) -> Any:
+        def open(self, owner: str, prompt_ids: Any, longest: int = 0, *, reuse: bool = True) -> Any:
             return Wait.MEMORY if self.opened else super().open(owner, prompt_ids, longest)
 
     async with running(NoRoom(), slots=4, timeout=2) as engine:

@@ -37,7 +37,9 @@ def tight_runner(toy_runner: Any) -> Any:
             self.lookups = 0
             self.reserved: dict[Any, int] = {}
 
-        def open(self, owner: str, prompt_ids: Sequence[int], longest: int = 0) -> CacheHandle[Any] | Wait:
+        def open(
+            self, owner: str, prompt_ids: Sequence[int], longest: int = 0, *, reuse: bool = True
+        ) -> CacheHandle[Any] | Wait:
             assert longest <= self.tokens
             self.lookups += 1
             if self.reserved and sum(self.reserved.values()) + len(prompt_ids) + 1 > self.tokens:

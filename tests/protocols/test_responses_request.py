@@ -318,6 +318,10 @@ def test_fields_reach_the_ask() -> None:
         "include_reasoning": False,
         "session_id": "s",
         "extended": False,
+        "scores": None,
+        "repeats_prompt": False,
+        "choices": 1,
+        "further": (),
         "ignored": ("presence_penalty", "frequency_penalty", "user"),
     }
     assert ask(Policy(session_header="h", include_reasoning=False)).session_id == "h"

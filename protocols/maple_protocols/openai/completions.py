@@ -10,9 +10,11 @@ from typing_extensions import override
 
 from maple_protocols.adapter import Encoder, Fold, Identity, Policy
 from maple_protocols.ask import Ask, RawIds, RawText
+from maple_protocols.errors import InvalidField
 from maple_protocols.openai import fields, forms
 from maple_protocols.openai.chat_tables import TextCompletion
 from maple_protocols.openai.completions_out import CompletionEncoder, CompletionFold
+from maple_protocols.openai.shapes import ServedSwitch
 from maple_protocols.reading import is_extended, reading, unserved
 from maple_protocols.rules import Doc, Misfit, Schema, Shape, each, text
 from maple_protocols.strict import Check, ignored, structure
@@ -77,8 +79,8 @@ class CompletionRequest:
     stream_options: fields.Streaming = None
     stop: fields.Stop = ()
     seed: fields.Seed = None
-    max_completion_tokens: fields.MaxTokens = None
-    max_tokens: fields.MaxTokens = None
+    max_completion_tokens: fields.EchoedMaxTokens = None
+    max_tokens: fields.EchoedMaxTokens = None
     temperature: fields.Temperature = None
     top_p: fields.TopP = None
     top_k: fields.TopK = None
@@ -88,7 +90,11 @@ class CompletionRequest:
     session_id: fields.SessionId = None
     user: fields.Unused = None
     logit_bias: fields.Bias = ()
-    echo: Annotated[Literal[False] | None, Doc("The prompt is not repeated.")] = None
+    echo: Annotated[
+        bool,
+        ServedSwitch(),
+        Doc("Put the prompt in front, with its log probabilities; at the extended level."),
+    ] = False
     suffix: Annotated[Literal[""] | None, Doc("Text is not inserted.")] = None
     logprobs: fields.TextLogprobs = None
     n: fields.Choices = None
@@ -112,6 +118,7 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
     }
     with reading(extended=policy.extended) as notes:
         request = structure(CompletionRequest, body, refuse_unknown=refuse_unknown, checks=checks)
+        _check_limits(request)
         return Ask(
             prompt=request.prompt[0],
             further=request.prompt[1:],
@@ -127,8 +134,15 @@ def completion_ask(body: Mapping[str, object], policy: Policy, *, refuse_unknown
             session_id=fields.session(request.session_id, policy),
             form=request.structured_outputs,
             scores=request.logprobs,
+            repeats_prompt=request.echo,
             ignored=(*ignored(CompletionRequest, body), *notes.dropped),
         )
+
+
+def _check_limits(request: CompletionRequest) -> None:
+    for name in ("max_completion_tokens", "max_tokens"):
+        if getattr(request, name) == 0 and not request.echo:
+            raise InvalidField(param=name, message=f"{name} must be at least 1")
 
 
 def _vocabulary_check(size: int) -> Check:

@@ -59,6 +59,11 @@ MaxTokens = Annotated[
     TokenLimit(),
     Doc("For reasoning and answer together; lowered to the server's limit and to the room that is left."),
 ]
+EchoedMaxTokens = Annotated[
+    int | None,
+    TokenLimit(least=0),
+    Doc("Lowered to the server's limit and to the room that is left; 0 beside echo alone."),
+]
 Stop = Annotated[
     tuple[str, ...],
     Stops(),

@@ -65,18 +65,21 @@ class Stops(Shape):
 
 @attrs.frozen
 class TokenLimit(Rule):
-    """At least one token; at the extended level -1 leaves the limit to the server."""
+    """At least one token; at the extended level -1 leaves the limit to the server, and ``least`` may be 0."""
+
+    least: int = 1
 
     @override
     def check(self, value: int) -> None:
         if value == NO_LIMIT and not is_extended():
             raise unserved("must be at least 1")
-        if value < 1 and value != NO_LIMIT:
+        least = self.least if is_extended() else 1
+        if value < least and value != NO_LIMIT:
             raise Misfit("must be at least 1")
 
     @override
     def schema(self) -> Schema:
-        return {"minimum": 1}
+        return {"minimum": self.least if is_extended() else 1}
 
 
 @attrs.frozen
