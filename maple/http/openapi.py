@@ -25,7 +25,7 @@ from maple.http.api_operation import (
     first_sentence,
 )
 from maple.http.application import Route
-from maple.http.errors import TABLE
+from maple.http.error_table import TABLE
 from maple.http.operations import MetricsHandler
 from maple.http.refused import HostNotAllowed, InvalidKey
 from maple.http.services import Services

@@ -11,11 +11,9 @@ from maple.engine.kv.prefix_tree import BLOCK
 from maple.native.kv import NativeCache
 from maple.native.model import NativeModel
 
-__all__ = ["NativeBlocks"]
-
 
 class NativeBlocks:
-    """A `BlockSource` over a model's pools and the tree that shares them."""
+    """A ``BlockSource`` over a model's pools and the tree that shares them."""
 
     def __init__(self, model: NativeModel, cache: NativeCache) -> None:
         self._model = model

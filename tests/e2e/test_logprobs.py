@@ -156,7 +156,7 @@ def test_echo_puts_the_prompt_in_front(server: Any) -> None:
 
 
 def test_a_prompt_is_scored_without_an_answer(server: Any) -> None:
-    """`max_tokens: 0` beside echo; alone it is refused, as at the reference level."""
+    """``max_tokens: 0`` beside echo; alone it is refused, as at the reference level."""
     answer = complete(server, "What is 7 + 5?", echo=True, logprobs=0, max_tokens=0).json
     assert answer["choices"][0]["text"] == "What is 7 + 5?"
     assert answer["choices"][0]["finish_reason"] == "length"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from maple.http.errors import TABLE
+from maple.http.error_table import TABLE
 from maple.scripted.script import Recording
 
 if TYPE_CHECKING:

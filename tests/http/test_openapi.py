@@ -11,7 +11,7 @@ import jsonschema
 import openapi_spec_validator
 import pytest
 
-from maple.http.errors import TABLE
+from maple.http.error_table import TABLE
 from maple.http.refused import MethodNotAllowed
 
 if TYPE_CHECKING:

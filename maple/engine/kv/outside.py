@@ -10,8 +10,6 @@ import attrs
 from maple.engine.kv.block_table import BlockTable
 from maple.engine.kv.prefix_tree import PrefixNode, SessionKey
 
-__all__ = ["BlockObserver", "BlockSource", "Resident"]
-
 
 @attrs.frozen(kw_only=True)
 class Resident:

@@ -21,8 +21,6 @@ from maple.engine.prefix_disk.trouble import Trouble
 from maple.engine.prefix_disk.writer import PrefixWriter
 from maple.engine.runner import LoadedEngine
 
-__all__ = ["DiskFigures", "PrefixDisk"]
-
 log = structlog.get_logger(__name__)
 
 _END_SECONDS = 2.0
@@ -49,7 +47,7 @@ class _Attached:
 
 
 class PrefixDisk:
-    """Keeps the blocks of whatever model is loaded. `attach`, `feed` and `finish` belong to the engine's thread, all
+    """Keeps the blocks of whatever model is loaded. ``attach``, ``feed`` and ``finish`` belong to the engine's thread, all
     else to the event loop. Nothing waits for the disk without a bound, and no failure of it reaches a request.
     """
 

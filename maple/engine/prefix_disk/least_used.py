@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import attrs
 
-__all__ = ["GRACE", "Entry", "to_remove"]
-
 GRACE = 7 * 24 * 3600.0
 """Seconds by which what was of use again, or belongs to a live session, counts as younger."""
 LASTING = 0.75

@@ -11,8 +11,6 @@ import attrs
 
 from maple.engine.kv.prefix_tree import BLOCK
 
-__all__ = ["Names", "Owners"]
-
 
 class Owners(Protocol):
     """Who may own prefixes: the keys that open this server. Asked on any thread."""

@@ -12,8 +12,6 @@ from maple.engine.kv.outside import BlockSource
 from maple.engine.kv.prefix_tree import BLOCK, PrefixNode, SessionKey
 from maple.engine.prefix_disk.names import Names
 
-__all__ = ["Block", "Ended", "Errand", "Outbox", "Removed", "Task", "oldest_needed"]
-
 COPIED = 64 << 20
 """Bytes that may wait for the disk."""
 _A_TIME = 16 << 20
@@ -67,10 +65,10 @@ def _prompt_depth(table: BlockTable) -> int:
 
 
 class Outbox:
-    """Follows a runner's blocks (it is their observer), and hands out `Errand`s in an order that keeps paths whole.
+    """Follows a runner's blocks (it is their observer), and hands out ``Errand``s in an order that keeps paths whole.
 
     Sliding parts are taken where a later prompt may go on: at a message's end (one of the ids ``ends``), at a
-    prompt's, at a sequence's. ``known`` says of a block's part whether it is written already. All but `next` belongs
+    prompt's, at a sequence's. ``known`` says of a block's part whether it is written already. All but ``next`` belongs
     to the engine's thread.
     """
 

@@ -16,8 +16,6 @@ from maple.engine.prefix_disk.outbox import oldest_needed
 from maple.engine.prefix_disk.store import PrefixStore
 from maple.engine.prefix_disk.trouble import Trouble
 
-__all__ = ["PrefixReader"]
-
 T = TypeVar("T")
 
 READ_SECONDS = 5.0

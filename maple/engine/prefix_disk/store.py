@@ -22,8 +22,6 @@ from maple.engine.prefix_disk.least_used import GRACE, Entry, to_remove
 from maple.engine.prefix_disk.names import Names, Owners
 from maple.engine.private_files import kept_secret, opened_file, opened_folder, remove_file, write_file
 
-__all__ = ["PrefixStore"]
-
 SECRET = "secret"  # noqa: S105 -- a file's name
 SESSIONS = "sessions"
 MOST_BYTES = 20 * 10**9
@@ -39,7 +37,7 @@ File = tuple[str, bool]
 class PrefixStore:
     """The blocks under one folder, at most ``max_bytes`` of all spaces; None: a tenth of what is free, or 20 GB.
 
-    `open` comes first. One thread writes; others may read, and other processes do as they like.
+    ``open`` comes first. One thread writes; others may read, and other processes do as they like.
     """
 
     def __init__(

@@ -8,8 +8,6 @@ from typing import Literal
 
 import structlog
 
-__all__ = ["Trouble"]
-
 log = structlog.get_logger(__name__)
 
 REST = 60.0

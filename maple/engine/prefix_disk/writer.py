@@ -14,8 +14,6 @@ from maple.engine.prefix_disk.outbox import Block, Ended, Errand, Outbox, Remove
 from maple.engine.prefix_disk.store import PrefixStore
 from maple.engine.prefix_disk.trouble import REST, Trouble
 
-__all__ = ["PrefixWriter"]
-
 log = structlog.get_logger(__name__)
 
 HUNG = "the disk does not answer"
