@@ -22,6 +22,7 @@ from maple import __version__
 from maple.choose_engine import build_engine, model_source
 from maple.configure import Configuration, cache_folder
 from maple.errors import MapleError
+from maple.http.invitation import DEMO
 from maple.http.keys import Keyring
 from maple.http.routes import TAKEN
 from maple.http.server import RunningServer, listen
@@ -116,6 +117,7 @@ def build_services(settings: Settings, keyring: Keyring) -> Services:
         metrics=Metrics(engine, version=__version__),
         version=__version__,
         model_path=model_label(str(model_source(settings))),
+        invitation=DEMO if settings.demo else None,
         store=open_store(settings),
         tracing=open_tracing(os.environ, version=__version__),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 from maple_plugins.compose import Chain
@@ -46,22 +46,22 @@ class _Characters:
         token = _Token(score, len(score.token))
         for byte in score.token:
             self._pending.append((token, byte))
-            text = self._decoder.decode(bytes((byte,)))
-            ready = len(self._pending) - len(self._decoder.getstate()[0])
-            for number, char in enumerate(text, 1):
-                self._take(char, ready if number == len(text) else ready - 1)
-                ready = 1
+            if self._decoder.decode(bytes((byte,))):
+                self._take_first(len(self._pending) - len(self._decoder.getstate()[0]))
 
     def share(self, place: int) -> _Share:
         """What the character there is made of; those before are forgotten. Nothing where no token has it."""
         while self._first < place and self._shares:
             self._shares.popleft()
             self._first += 1
-        if (
-            self._first == place and not self._shares and self._pending
-        ):  # the text has ended inside a character
-            self._take("\N{REPLACEMENT CHARACTER}", len(self._pending))
+        if self._first == place and not self._shares:  # the text has ended inside a character
+            self._take_first(len(self._pending))
         return self._shares[0] if self._shares and self._first == place else ()
+
+    def _take_first(self, count: int) -> None:
+        """So many pending bytes are whole characters, or none."""
+        for char, size in _spans(bytes(byte for _, byte in self._pending[:count])):
+            self._take(char, size)
 
     def _take(self, char: str, size: int) -> None:
         """``size`` pending bytes are a character; one that is no character goes to the first of their tokens."""
@@ -74,6 +74,19 @@ class _Characters:
         if b"".join(shares.values()) != char.encode():
             shares = {taken[0][0]: char.encode()}
         self._shares.append(tuple(shares.items()))
+
+
+def _spans(data: bytes) -> Iterator[tuple[str, int]]:
+    """Characters with the number of their bytes; what stands for bytes that are none, as decoding replaces them."""
+    while data:
+        try:
+            good, bad = data.decode(), 0
+        except UnicodeDecodeError as error:
+            good, bad = data[: error.start].decode(), error.end - error.start
+        yield from ((char, len(char.encode())) for char in good)
+        if bad:
+            yield "\N{REPLACEMENT CHARACTER}", bad
+        data = data[len(good.encode()) + bad :]
 
 
 class ScoredText:

@@ -101,7 +101,13 @@ def test_every_text_is_made_of_its_tokens(case: ParserCase) -> None:
                 assert numbers == sorted(set(numbers))
 
 
-@given(data=st.binary(max_size=40), seed=st.integers(0, 2**32))
+BEGINNINGS = st.sampled_from([b"a", b"\xed", b"\xa0", b"\xf0\x90", b"\xe2\x80", b"\x80", b"\xff", b"\xc3"])
+"""Bytes that begin a character, end one, or can do neither: of them come the replacements that span several."""
+
+
+@given(
+    data=st.binary(max_size=40) | st.lists(BEGINNINGS, max_size=8).map(b"".join), seed=st.integers(0, 2**32)
+)
 def test_bytes_that_are_no_text_are_shown_as_what_stands_for_them(data: bytes, seed: int) -> None:
     """The replacement character belongs to the token with the first of the bytes that it replaces."""
     random_ = random.Random(seed)  # noqa: S311 - cuts, no secrets

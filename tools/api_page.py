@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "protocols"), str(ROOT / "plugins")]
 from maple_protocols.errors import InvalidField, ModelNotFound, RequestError  # noqa: E402
 from maple_protocols.json import InvalidJson  # noqa: E402
 
-from maple.http.errors import INVALID_REQUEST, TABLE  # noqa: E402
+from maple.http.error_table import INVALID_REQUEST, TABLE  # noqa: E402
 
 PAGE = ROOT / "docs" / "api.md"
 EVENTS = "text/event-stream"

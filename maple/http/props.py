@@ -14,6 +14,7 @@ from maple.http.api_operation import ENGINE, Operation, Operations, json_of
 from maple.http.application import Route
 from maple.http.asking import check_engine
 from maple.http.base import JsonHandler
+from maple.http.invitation import Invitation
 from maple.http.refused import NotSupported
 from maple.http.wire import encode_json
 
@@ -57,6 +58,7 @@ class Props:
     bos_token: str
     eos_token: str
     build_info: str
+    invitation: Annotated[Invitation | None, Doc("What the chat page suggests; null where it knows itself.")]
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +110,7 @@ class PropsHandler(JsonHandler):
             bos_token=encoder.special_token("bos_token"),
             eos_token=encoder.special_token("eos_token"),
             build_info=f"maple {self.services.version}",
+            invitation=self.services.invitation,
         )
 
 

@@ -10,6 +10,7 @@ import attrs
 from maple_protocols.adapter import ApiLevel, Policy, ServedModel, StrictFields
 from maple_protocols.kinds import Served
 
+from maple.http.invitation import Invitation
 from maple.http.keys import Keyring
 from maple.memory_store import AnswerStore
 from maple.observe.metrics import Metrics
@@ -130,6 +131,7 @@ class Services:
     limits: Limits = Limits()
     store: AnswerStore | None = None
     tracing: Tracing | None = None
+    invitation: Invitation | None = None
 
     @property
     def served_model(self) -> ServedModel:

@@ -1,41 +1,48 @@
 // The conversation as it is shown: its messages, an invitation where there are none, and where it is scrolled to.
 import { button, byId, element } from "./dom.js";
-import { MessageView } from "./view.js";
+import { fileView, MessageView } from "./view.js";
 
 const NEAR = 80; // pixels from the end that still count as reading along
-const IDEAS = [
-  "What is 17 × 23? Explain the steps.",
-  "Write a Python function that checks whether a word is a palindrome.",
-  "Explain what a mixture-of-experts model is, in three sentences.",
-];
+let views = new Map(); // of what is shown, by the message's id
 
-export function drawLog(messages, actions) {
-  const views = messages.map((message) => new MessageView(message));
-  for (const view of views) view.settle(actions);
-  byId("log").replaceChildren(...(views.length ? views.map((view) => view.node) : [invitation(actions)]));
-  follow(true);
+// `queued`: questions that wait for the answer before them. `idle`: what stands there without a message.
+export function drawLog(entries, { answer, queued, idle, actions }) {
+  const along = readsAlong();
+  views = new Map(entries.map((entry) => {
+    const kept = views.get(entry.id);
+    return [entry.id, kept?.entry === entry ? kept : new MessageView(entry, actions)];
+  }));
+  for (const view of views.values()) {
+    if (view.entry === answer?.node) view.grow(answer.turn);
+    else view.settle();
+  }
+  const shown = [...views.values()].map((view) => view.root);
+  byId("log").replaceChildren(...(shown.length ? shown : [idle]), ...queued.map((question) => queuedView(question, actions)));
+  byId("log").setAttribute("aria-busy", String(Boolean(answer)));
+  return along;
 }
 
-export function addMessage(message) {
-  const view = new MessageView(message);
-  byId("log").querySelector(".empty")?.remove();
-  byId("log").append(view.node);
-  return view;
+// Redraws the message that an answer grows in, if it is shown.
+export function growView(answer) {
+  const view = views.get(answer.node.id);
+  if (view?.entry !== answer.node) return;
+  const along = readsAlong();
+  view.grow(answer.turn);
+  if (along) follow();
+  else showNewest();
 }
 
-function invitation(actions) {
-  const ideas = IDEAS.map((idea) => element("li", {}, button(idea, () => actions.ask(idea))));
-  return element("div", { class: "empty" },
-    element("img", { src: "ui/icon.svg", alt: "", width: "56", height: "56" }),
-    element("h2", {}, "What should Maple think about?"),
-    element("p", { class: "muted" }, "Conversations stay in this browser."),
-    element("ul", {}, ...ideas));
+function queuedView(question, actions) {
+  return element("article", { class: "message user queued", "aria-label": "You, queued" },
+    element("div", { class: "body", dir: "auto" }, ...(question.files ?? []).map(fileView), question.content),
+    element("div", { class: "foot" }, element("span", { class: "rate" }, "sent after the answer above"),
+      button("Remove", () => actions.unqueue(question), { class: "quiet always" })));
 }
 
-// Keeps the end in sight while the reader is there; one who has scrolled up is left alone.
-export function follow(always) {
+export function follow() {
   const log = byId("log");
-  if (always || readsAlong()) log.scrollTop = log.scrollHeight;
+  log.scrollTop = log.scrollHeight;
+  showNewest();
 }
 
 export function readsAlong() {
@@ -43,7 +50,13 @@ export function readsAlong() {
   return log.scrollHeight - log.scrollTop - log.clientHeight < NEAR;
 }
 
+function showNewest() { byId("newest").hidden = readsAlong(); }
+
 export function wireScroll() {
-  byId("log").addEventListener("scroll", () => { byId("newest").hidden = readsAlong(); });
-  byId("newest").addEventListener("click", () => follow(true));
+  byId("log").addEventListener("scroll", showNewest);
+  new ResizeObserver(showNewest).observe(byId("log"));
+  byId("newest").addEventListener("click", () => {
+    follow();
+    byId("prompt").focus();
+  });
 }

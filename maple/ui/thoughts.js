@@ -1,15 +1,17 @@
 // The reasoning of a message: folded, with its length and seconds; while it comes in, its last words show.
-import { counted, element } from "./dom.js";
+import { button, counted, element } from "./dom.js";
 
 const PEEK = 240; // characters
 
 export class Thoughts {
-  constructor() {
+  // `answerNow` is called when the reader has waited long enough.
+  constructor(answerNow) {
     this.label = element("span");
-    this.text = element("div", { class: "text" });
+    this.text = element("div", { class: "text", dir: "auto" });
     this.fold = element("details", { class: "reasoning" }, element("summary", {}, this.label), this.text);
+    this.now = button("Answer now", answerNow, { class: "quiet now" });
     this.peek = element("p", { class: "peek", "aria-hidden": "true" });
-    this.node = element("div", { class: "thoughts" }, this.fold, this.peek);
+    this.node = element("div", { class: "thoughts" }, this.now, this.fold, this.peek);
   }
 
   // `live`: the turn, while the reasoning is still growing.
@@ -24,5 +26,6 @@ export class Thoughts {
     if (this.text.textContent !== reasoning) this.text.textContent = reasoning;
     this.peek.textContent = reasoning.slice(-PEEK);
     this.node.classList.toggle("thinking", Boolean(live));
+    this.now.hidden = !live;
   }
 }

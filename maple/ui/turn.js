@@ -1,16 +1,28 @@
 // One answer in the making: folds streamed chunks into a message, and keeps its times.
 
 export class Turn {
-  constructor() {
-    this.message = { role: "assistant", content: "", reasoning_content: "", tool_calls: [] };
+  // `message` is gone on with where it holds something already.
+  constructor(message) {
+    this.message = message;
+    this.before = { tokens: message.usage?.completion_tokens ?? 0, seconds: message.thoughtSeconds ?? 0, content: message.content ?? "" };
+    Object.assign(message, {
+      content: message.content ?? "", reasoning_content: message.reasoning_content ?? "", tool_calls: message.tool_calls ?? [],
+    });
+    for (const name of ["error", "stopped", "finish"]) delete message[name];
+    this.id = null;
     this.started = performance.now();
     this.first = null;
     this.answered = null;
     this.deltas = 0;
+    this.progress = null; // the server's: in the queue, or reading the prompt
+    this.waiting = null; // for a server that takes no question yet: {code, loading}
   }
 
   take(chunk) {
+    this.id = chunk.id ?? this.id;
+    this.waiting = null;
     if (chunk.usage) this.message.usage = chunk.usage;
+    if (chunk.prompt_progress) this.progress = chunk.prompt_progress;
     const choice = chunk.choices?.[0];
     if (!choice) return;
     const { content, reasoning_content: reasoning, tool_calls: calls } = choice.delta;
@@ -22,14 +34,22 @@ export class Turn {
     if (content || calls) this.answered ??= now;
     if (reasoning) this.message.reasoning_content += reasoning;
     if (content) this.message.content += content;
-    for (const { index, ...call } of calls ?? []) this.message.tool_calls[index] = call;
+    for (const part of calls ?? []) this.#takeCall(part);
     if (choice.finish_reason) this.message.finish = choice.finish_reason;
   }
 
-  get thinking() { return this.answered === null; }
+  // A call comes whole, or its name first and then its arguments in pieces.
+  #takeCall({ index, ...part }) {
+    const call = (this.message.tool_calls[index] ??= { id: part.id, type: "function", function: { name: "", arguments: "" } });
+    call.id = part.id ?? call.id;
+    call.function.name += part.function?.name ?? "";
+    call.function.arguments += part.function?.arguments ?? "";
+  }
+
+  get thinking() { return this.answered === null && !this.before.content; }
 
   get thoughtSeconds() {
-    return ((this.answered ?? performance.now()) - (this.first ?? this.started)) / 1000;
+    return this.before.seconds + ((this.answered ?? performance.now()) - (this.first ?? this.started)) / 1000;
   }
 
   // Seconds until the first token, or until now.
@@ -43,10 +63,11 @@ export class Turn {
   end(stopped) {
     const message = this.message;
     if (stopped) message.stopped = true;
-    if (message.reasoning_content) message.thoughtSeconds = this.thoughtSeconds;
+    if (message.reasoning_content && !this.before.content) message.thoughtSeconds = this.thoughtSeconds;
     if (this.first) message.wait = this.waited;
     const tokens = message.usage?.completion_tokens;
     if (tokens > 1 && this.first) message.rate = rate(tokens, this.first);
+    if (tokens && this.before.tokens) message.usage = { ...message.usage, completion_tokens: tokens + this.before.tokens };
     if (message.tool_calls.length && !message.content) message.content = null;
     return message;
   }

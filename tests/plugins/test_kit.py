@@ -131,6 +131,10 @@ class _Listing(_Nameless):
     call = ToolCall("f", "[1]")
 
 
+class _Cut(_Nameless):
+    call = ToolCall("f", '{"a": ')
+
+
 class _Exact(DelimitedToolParser):
     """Takes no white space around arguments."""
 
@@ -188,7 +192,10 @@ def test_empty_deltas_are_caught() -> None:
     assert _violated(_contract(_Wordy)) == {"test_vocabulary"}
 
 
-@pytest.mark.parametrize(("tools", "told"), [(_Nameless, "a call has no name"), (_Listing, "no JSON object")])
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [(_Nameless, "a call has no name"), (_Listing, "no JSON object"), (_Cut, "no JSON object")],
+)
 def test_calls_of_nothing_and_with_no_object_are_caught(tools: type[MapleToolParser], told: str) -> None:
     """Clients fail on both; the failure names the case."""
     with pytest.raises(ContractViolation, match=f"^a call: .*{told}"):

@@ -47,7 +47,7 @@ def blocks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
 
 
 def test_every_block_is_covered_here(blocks: dict[str, str]) -> None:
-    """A new block needs a test of its own; the diagram has no language. Commands and prints are tests/e2e/test_docs.py's."""
+    """A new block needs a test of its own; the diagram has no language, commands and prints are test_docs.py's."""
     assert set(blocks) == {"", "acme.py", "test_acme.py", "bash", "text", "console", "pyproject.toml"}
 
 

@@ -19,6 +19,8 @@ from maple_protocols.openai.chat import ChatAdapter
 from maple_protocols.openai.models import ModelsAdapter
 from maple_protocols.openai.responses import ResponsesAdapter
 
+from maple.http.routes import TAKEN
+
 GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "writing-a-protocol.md"
 (SAMPLE,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
 Install = Callable[[str, dict[str, str]], pathlib.Path]
@@ -58,8 +60,6 @@ def test_every_declared_protocol_is_made(install: Install) -> None:
 
 def test_every_protocol_that_comes_along_is_whole() -> None:
     """The real entry points, beside the server's own paths."""
-    from maple.http.routes import TAKEN
-
     assert len(registry.protocols(TAKEN)) >= 4
 
 
@@ -148,8 +148,6 @@ ROUTES = "class GenerateAdapter:\n    'Routes.'\n    def reply(self, call): ...\
 )
 def test_an_incomplete_protocol_is_one_line(install: Install, source: str, words: str) -> None:
     """It names distribution, entry point and what is amiss; nothing is served by halves."""
-    from maple.http.routes import TAKEN
-
     module = f"acme_{hashlib.sha256(source.encode()).hexdigest()}"
     install("maple-server", {"a": BUILT_IN["models"]})
     (install("acme", {"generate": f"{module}:GenerateAdapter"}) / f"{module}.py").write_text(source)

@@ -44,6 +44,14 @@ FLAGS = (
     "--window-size=1200,860",
 )
 
+FORGET = """
+const done = arguments[0];
+localStorage.clear(); sessionStorage.clear();
+const gone = indexedDB.deleteDatabase("maple");
+gone.onsuccess = gone.onerror = gone.onblocked = done;
+"""
+"""All that the browser keeps of the page."""
+
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 MARKDOWN = (
     "## Adding numbers\n\nSome **bold**, `code`, *emphasis*, a [link](https://example.org) and steps:\n\n",
@@ -79,6 +87,7 @@ RECORDINGS = (
     line("no thoughts", "A plain", " answer."),
     line("break", "Half", "</think>", "An answer that", finish="error"),
     line("nested", "</think>", ">" * 9000, "\n", "  - x\n" * 50, *(9000 * mark for mark in "[`*"), "_a " * 999),
+    line("pause", "</think>", "At last.", delay_ms=4000),
     line("late", "</think>", "At last.", delay_ms=1200),
     line("two", "</think>", "Second answer."),
     line("rich", "</think>", RICH),
@@ -107,19 +116,22 @@ class Server:
             return counts
 
 
-def _listening(output: Iterator[str]) -> int:
-    """The port that the log names once the server is ready; the log is drained by nobody after that."""
+def _port(output: Iterator[str], ready: str) -> int:
+    """The port that the log names before the server is ``ready``; the log is drained by nobody after that."""
     port = 0
     for text in output:
         port = int(found[1]) if (found := re.search(r'"port": ?(\d+)', text)) else port
-        if "server.ready" in text:
+        if ready in text:
             return port
-    pytest.fail("the server ended before it was ready")
+    pytest.fail(f"the server ended before {ready}")
 
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """``serve(MAPLE_X="…")``: a server with the recordings; all are stopped when the tests are done."""
+    """``serve(MAPLE_X="…")``: a server with the recordings; all are stopped when the tests are done.
+
+    With flags it serves what they say instead. It is there when its log says ``ready``.
+    """
     folder = tmp_path_factory.mktemp("ui")
     script = folder / "recordings.jsonl"
     script.write_text("".join(json.dumps(recording) + "\n" for recording in RECORDINGS), encoding="utf-8")
@@ -127,11 +139,11 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
     fixed = {"MAPLE_LOG_FORMAT": "json", "MAPLE_CACHE_DIR": str(folder), "PYTHONSAFEPATH": "1"}
     with contextlib.ExitStack() as stack:
 
-        def start(**settings: str) -> Server:
+        def start(*flags: str, ready: str = "server.ready", **settings: str) -> Server:
             log = folder / f"server-{len(list(folder.iterdir()))}.log"
             process = stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, "-m", "maple", "--scripted", str(script), "--port", "0"],
+                    [sys.executable, "-m", "maple", *(flags or ("--scripted", str(script))), "--port", "0"],
                     stdout=stack.enter_context(log.open("w")),
                     stderr=subprocess.STDOUT,
                     cwd=folder,
@@ -140,7 +152,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
             )
             stack.callback(process.terminate)
             with log.open(encoding="utf-8") as output:
-                return Server(_listening(_grown(output, process)), process)
+                return Server(_port(_grown(output, process), ready), process)
 
         yield start
 
@@ -155,14 +167,20 @@ def _grown(output: Any, process: subprocess.Popen[bytes]) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server(serve: Callable[..., Server]) -> Server:
-    """One without a key."""
-    return serve()
+    """One without a key, for several answers at once."""
+    return serve(MAPLE_MAX_BATCH="4")
 
 
 @pytest.fixture(scope="session")
 def locked_server(serve: Callable[..., Server]) -> Server:
     """One that asks for a key."""
     return serve(MAPLE_API_KEY="sesame")
+
+
+@pytest.fixture(scope="session")
+def demo_server(serve: Callable[..., Server]) -> Server:
+    """One that serves the embedded model."""
+    return serve("--demo")
 
 
 @pytest.fixture(scope="session")
@@ -212,6 +230,7 @@ class Page:
 
     def open(self) -> None:
         self.driver.get(self.server.page)
+        self.until(lambda: self.js("return document.documentElement.dataset.ready"), "the page never began")
         self.until(lambda: self.text("#model") or self.text("#status"), "the page never met its server")
 
     def until(self, condition: Callable[[], Any], message: str = "") -> Any:
@@ -266,7 +285,10 @@ class Page:
         self.click("#open-settings")
         for name, value in fields.items():
             field = self.one(f"#{name}")
-            if field.tag_name == "select":
+            if field.get_attribute("type") == "checkbox":
+                if field.is_selected() != (value == "on"):
+                    field.click()
+            elif field.tag_name == "select":
                 field.find_element(By.CSS_SELECTOR, f"option[value={value}]").click()
             else:
                 field.clear()
@@ -286,8 +308,8 @@ class Page:
             if request["url"].endswith("/v1/chat/completions")
         ]
 
-    def emulate(self, scheme: str = "light", width: int = 0) -> None:
-        """A colour scheme that the system asks for, and a phone's width (0: the window's)."""
+    def emulate(self, scheme: str = "light", width: int = 0, *, touch: bool = False) -> None:
+        """A colour scheme that the system asks for, a phone's width (0: the window's), and a finger for a pointer."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         if width:
@@ -295,6 +317,7 @@ class Page:
             self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         else:
             self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": touch})
 
     def picture(self, name: str) -> None:
         """Keep what is shown, for people to look at."""
@@ -309,8 +332,8 @@ class Page:
 @contextlib.contextmanager
 def _fresh(driver: webdriver.Chrome, server: Server) -> Iterator[Page]:
     """A page without a past, whose console stays empty."""
-    driver.get(server.page)
-    driver.execute_script("localStorage.clear(); sessionStorage.clear()")
+    driver.get(f"{server.page}/icon.svg")  # of the same origin, and without a hold on the database
+    driver.execute_async_script(FORGET)
     page = Page(driver, server)
     page.emulate()
     page.complaints()
@@ -329,6 +352,13 @@ def open_page(driver: webdriver.Chrome) -> Callable[[Server], contextlib.Abstrac
 def page(driver: webdriver.Chrome, server: Server) -> Iterator[Page]:
     """The chat page, as on a first visit. The console must stay empty: no error, no policy violation."""
     with _fresh(driver, server) as page:
+        yield page
+
+
+@pytest.fixture
+def demo_page(driver: webdriver.Chrome, demo_server: Server) -> Iterator[Page]:
+    """The same, in front of the embedded model."""
+    with _fresh(driver, demo_server) as page:
         yield page
 
 

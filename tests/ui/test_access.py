@@ -69,6 +69,62 @@ def test_a_phone_shows_it_all_without_scrolling_sideways(page: Page) -> None:
     page.click("#cancel-settings")
 
 
+def test_enter_begins_a_line_under_a_thumb(page: Page) -> None:
+    """A thumb's keyboard has no Shift+Enter: the button sends."""
+    page.emulate("light", PHONE, touch=True)
+    page.open()
+    page.one("#prompt").send_keys("one", Keys.ENTER, "two")
+    assert page.one("#prompt").get_attribute("value") == "one\ntwo"
+    page.click("#send")
+    page.until(lambda: page.texts(".user .body") == ["one\ntwo"])
+    page.settled()
+
+
+SMALL = """
+const controls = "button, select, summary, input:not([type=checkbox]), .check, #sidebar a";
+const shown = (node) => node.checkVisibility({ opacityProperty: true }) && !node.closest("[popover], .hidden, .skip");
+return [...document.querySelectorAll(controls)].filter(shown)
+  .map((node) => [node.textContent.trim() || node.ariaLabel, node.getBoundingClientRect()])
+  .filter(([, { width, height }]) => Math.min(width, height) < 44)
+  .map(([name, { width, height }]) => `${name}: ${width} × ${height}`);
+"""
+"""Controls that a thumb may miss."""
+
+
+def test_a_thumb_hits_every_control(page: Page) -> None:
+    """At least 44 pixels each way, in a conversation, in the list and in the settings."""
+    page.emulate("light", PHONE, touch=True)
+    page.open()
+    page.one("#prompt").send_keys("weather and time please")
+    page.click("#send")
+    page.settled("asks for a tool")
+    assert page.js(SMALL) == []
+    page.click("#menu")
+    assert page.js(SMALL) == []
+    page.click("#menu")
+    page.click("#open-settings")
+    assert page.js(SMALL) == []
+    page.click("#cancel-settings")
+
+
+def test_the_way_to_the_end_goes_when_there_is_nothing_newer(page: Page) -> None:
+    """Also when what was below has gone, without a touch."""
+    page.emulate("light", PHONE, touch=True)
+    page.open()
+    page.one("#prompt").send_keys("long code")
+    page.click("#send")
+    page.settled()
+    page.js("document.getElementById('log').scrollTop = 0")
+    page.until(lambda: page.one("#newest").is_displayed())
+    page.click("#newest")
+    page.until(lambda: not page.one("#newest").is_displayed())
+    page.js("document.getElementById('log').scrollTop = 0")
+    page.until(lambda: page.one("#newest").is_displayed())
+    page.click("#menu")
+    page.click("#new")
+    page.until(lambda: not page.one("#newest").is_displayed())
+
+
 def press(page: Page, *keys: str) -> None:
     ActionChains(page.driver).send_keys(*keys).perform()
 
@@ -121,6 +177,7 @@ def test_who_begins_to_type_means_the_message(page: Page) -> None:
 def test_what_happens_is_announced(page: Page) -> None:
     """A live region says when an answer begins and ends; the stream itself is not read out word by word."""
     assert page.one("#status").get_attribute("role") == "status"
+    assert page.js("return document.getElementById('status').getBoundingClientRect().width") <= 1
     assert page.one("#log").get_attribute("aria-live") == "off"
     page.send("count slowly")
     page.until(lambda: page.text("#status") == "Maple is answering…")

@@ -47,8 +47,10 @@ class _Attached:
 
 
 class PrefixDisk:
-    """Keeps the blocks of whatever model is loaded. ``attach``, ``feed`` and ``finish`` belong to the engine's thread, all
-    else to the event loop. Nothing waits for the disk without a bound, and no failure of it reaches a request.
+    """Keeps the blocks of whatever model is loaded.
+
+    ``attach``, ``feed`` and ``finish`` belong to the engine's thread, all else to the event loop. Nothing waits for the
+    disk without a bound, and no failure of it reaches a request.
     """
 
     def __init__(self, store: PrefixStore, owners: Owners | None = None) -> None:
