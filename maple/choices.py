@@ -62,6 +62,16 @@ class Choices:
         for turn in self._turns:
             turn.cancel()
 
+    @property
+    def thinking(self) -> bool:
+        """Whether any of them is."""
+        return any(turn.thinking for turn in self._turns)
+
+    def answer_now(self) -> None:
+        """Close the reasoning block of each that is in one."""
+        for turn in self._turns:
+            turn.answer_now()
+
     async def events(self) -> AsyncGenerator[TurnEvent, None]:
         """Yield each turn's events as they come, its own Done the last of them; then the Done of all."""
         queue: asyncio.Queue[OfChoice | EngineError] = asyncio.Queue(_AHEAD)

@@ -35,6 +35,7 @@ class Turn:
         chain: Chain | None,
         fills_window: bool = False,
         scored: bool = False,
+        closable: bool = False,
     ) -> None:
         self.identity = identity
         self._fills_window = fills_window
@@ -45,6 +46,7 @@ class Turn:
         self._ticket = ticket
         self._chain = chain
         self._scored = ScoredText(chain) if scored else None
+        self._closable = closable
         self._offsets: list[int] = []
         self._calls = 0
 
@@ -67,6 +69,16 @@ class Turn:
     def cancel(self) -> None:
         """Drop the job within one token. Idempotent, and harmless once the turn is done."""
         self._ticket.cancel()
+
+    @property
+    def thinking(self) -> bool:
+        """Whether it is in a reasoning block, or begins with one, that ``answer_now`` closes."""
+        open_ = self._chain is not None and self._chain.reasoning_end is None
+        return self._closable and open_ and self.finish is None
+
+    def answer_now(self) -> None:
+        """Close the reasoning block at the next token."""
+        self._ticket.answer_now()
 
     async def events(self) -> AsyncGenerator[TurnEvent, None]:
         """Yield reasoning, content and calls in generation order, then one Done. Raises EngineError."""

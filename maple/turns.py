@@ -172,6 +172,7 @@ class Turns:
             chain=chain,
             fills_window=begun.fills_window,
             scored=ask.scores is not None,
+            closable=begun.job.thinking is not None,
         )
 
     async def count(self, ask: Ask, *, prepare: Prepare | None = None) -> int:
@@ -229,8 +230,8 @@ class Turns:
         if budget is None and ask.extended:
             budget = self._defaults.efforts.get(ask.effort or "")
         loop_guard = self._defaults.loop_guard
-        if budget is None and not reserve and not loop_guard:
-            return None
+        if budget is None and not reserve and not loop_guard and not ask.stream:
+            return None  # and nobody who could ask for the answer: its id is not known before its end
         closer = self._parsers.closer(ask, prompt, "thinking_token_budget" if ask.thinking_budget else None)
         if closer is None:
             return None

@@ -38,7 +38,7 @@ class Flights:
         self._open_links = links
         self.sessions = FleetSessions(fleet, links)
         self.admission = Admission(
-            attrs.evolve(limits, slots=1), start=self._start_job, abort=self._abort_job
+            attrs.evolve(limits, slots=1), start=self._start_job, abort=self._abort_job, hurry=self._hurry_job
         )
         self.admission.slots = 0
         self._changed = asyncio.Event()
@@ -111,6 +111,8 @@ class Flights:
                 self._end(flight, error)
                 return
             else:
+                if flight.ticket.hurried:
+                    await self._tell_hurry(flight)
                 return
         self._detach(flight)
         self._end(flight, None)
@@ -161,6 +163,21 @@ class Flights:
         task = asyncio.get_running_loop().create_task(self._cancel(self._flights[ticket]))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+    def _hurry_job(self, ticket: JobTicket) -> None:
+        """The client waits for the answer: a replica that has the job is told now, another with the job."""
+        flight = self._flights.get(ticket)
+        if flight is not None and flight.task is not None and flight.task.done():
+            task = asyncio.get_running_loop().create_task(self._tell_hurry(flight))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _tell_hurry(self, flight: Flight) -> None:
+        try:
+            if flight.link is not None:
+                await self._fleet.call(flight.link.name, "answer_now", self._name, flight.number)
+        except (ReplicaGone, EngineError) as error:  # the job itself goes on, elsewhere or to its own end
+            log.info("cluster.hurry_unheard", request_id=flight.ticket.job.request_id, reason=str(error))
 
     async def _cancel(self, flight: Flight) -> None:
         if flight.task is not None and not flight.task.done():

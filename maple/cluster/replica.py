@@ -24,7 +24,7 @@ FRONT_SILENCE = 15.0
 
 _REMEMBERED = 1 << 14  # hashes kept for fronts that have yet to hear of them
 
-_CALLS = ("hello", "submit", "cancel", "beat", "bye", "session")
+_CALLS = ("hello", "submit", "cancel", "answer_now", "beat", "bye", "session")
 
 log = structlog.get_logger(__name__)
 
@@ -130,6 +130,12 @@ class ReplicaHost:
         here = self._fronts.get(front)
         if here is not None and (ticket := here.jobs.pop(number, None)) is not None:
             ticket.cancel()
+
+    def answer_now(self, front: str, number: int) -> None:
+        """Close a job's reasoning; one that has ended, or never came, is no error."""
+        here = self._fronts.get(front)
+        if here is not None and (ticket := here.jobs.get(number)) is not None:
+            ticket.answer_now()
 
     def beat(self, front: str, live: frozenset[int], upto: int, mark: int) -> Beat:
         """Note that a front is there, drop those of its jobs up to number ``upto`` that it has no more, and report."""

@@ -39,11 +39,11 @@ class QueueLimits:
 class Admission:
     """Gives jobs their slots: keys take turns, and each key's jobs go in the order in which they came.
 
-    ``start`` is called with each ticket that gets a slot, ``abort`` when a ticket that holds one is cancelled;
-    the engine answers each start with one ``release`` (a further one is harmless), at which the slot goes to the
-    next waiter. Until it has called ``opened``, it may ``park`` a ticket that waits for memory, which then waits like
-    one without a slot. ``cancelled`` counts each cancelled job once; the engine adds those that never came to be
-    submitted.
+    ``start`` is called with each ticket that gets a slot, ``abort`` when a ticket that holds one is cancelled,
+    ``hurry`` when one's client asks for its answer; the engine answers each start with one ``release`` (a further one
+    is harmless), at which the slot goes to the next waiter. Until it has called ``opened``, it may ``park`` a ticket
+    that waits for memory, which then waits like one without a slot. ``cancelled`` counts each cancelled job once; the
+    engine adds those that never came to be submitted.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Admission:
         *,
         start: Callable[[JobTicket], None],
         abort: Callable[[JobTicket], None] | None = None,
+        hurry: Callable[[JobTicket], None] = lambda _: None,
     ) -> None:
         self.cancelled = 0
         self.draining = False
@@ -59,6 +60,7 @@ class Admission:
         self._limits = limits
         self._start = start
         self._abort = abort
+        self._hurry = hurry
         self._queues: OrderedDict[str, dict[JobTicket, None]] = (
             OrderedDict()
         )  # by owner, whose turn it is first
@@ -98,7 +100,7 @@ class Admission:
     def submit(self, job: Job) -> JobTicket:
         """Start the job or queue it. Raises ShuttingDown, or EngineOverloaded if its key's queue is full."""
         self.refuse_if_draining()
-        ticket = JobTicket(job, self._on_cancel, self._place)
+        ticket = JobTicket(job, self._on_cancel, self._place, self._hurry)
         if len(self._slots) < self.slots:
             self._admit(ticket)
         elif job.sibling or self._depth(job.owner) < self._limits.depth:

@@ -147,6 +147,10 @@ class Ticket(Protocol):
         """Drop the job within one token, at any stage. Idempotent; nothing more is delivered afterwards."""
         ...
 
+    def answer_now(self) -> None:
+        """Close the job's reasoning block at its next token. Nothing happens where none is open."""
+        ...
+
 
 @attrs.frozen(kw_only=True)
 class Served:

@@ -31,7 +31,12 @@ class NewSequences:
         self._numbers = itertools.count()
 
     def make(
-        self, key: Key, job: Job, cancelled: Callable[[], bool], queue_seconds: float
+        self,
+        key: Key,
+        job: Job,
+        cancelled: Callable[[], bool],
+        hurried: Callable[[], bool],
+        queue_seconds: float,
     ) -> RunningSequence[Key]:
         """A sequence for the job; ``key`` names it in deliveries."""
         sequence = RunningSequence(
@@ -44,7 +49,7 @@ class NewSequences:
                 self._token_bytes, job.stop, job.stop_behind, at_least=job.sampling.min_tokens
             ),
             constraint=self._constraint(job),
-            thinking=None if job.thinking is None else Thinking(job.thinking, self._token_bytes),
+            thinking=None if job.thinking is None else Thinking(job.thinking, self._token_bytes, hurried),
             scorer=None if job.scores is None else Scorer(job.scores, self._allowed, self._token_bytes),
             queue_seconds=queue_seconds,
             started=self._clock(),

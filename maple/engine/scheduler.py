@@ -64,9 +64,17 @@ class Scheduler(Generic[Key]):
         """Whether a step would have nothing to do."""
         return not self._sequences
 
-    def add(self, key: Key, job: Job, *, cancelled: Callable[[], bool], queue_seconds: float = 0.0) -> None:
+    def add(
+        self,
+        key: Key,
+        job: Job,
+        *,
+        cancelled: Callable[[], bool],
+        hurried: Callable[[], bool] = lambda: False,
+        queue_seconds: float = 0.0,
+    ) -> None:
         """Take a sequence that has its slot; ``key`` names it in deliveries."""
-        self._sequences[key] = self._new.make(key, job, cancelled, queue_seconds)
+        self._sequences[key] = self._new.make(key, job, cancelled, hurried, queue_seconds)
         self._openings.add(self._sequences[key])
 
     def open(self) -> StepReport[Key] | None:

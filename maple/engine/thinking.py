@@ -1,9 +1,11 @@
-"""When a reasoning block ends, if the model does not end it: the budget, what is kept for the answer, and a loop.
+"""When a reasoning block ends, if the model does not end it: the budget, what is kept for the answer, a loop, a word.
 
 The ids that close the block go in as if they had been sampled: counted, penalised, cached and told like any others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import attrs
 
@@ -32,9 +34,12 @@ class ThinkingLimits:
 
 
 class Thinking:
-    """One sequence's block, on the engine's thread."""
+    """One sequence's block, on the engine's thread. ``hurried`` tells whether the client wants the answer now."""
 
-    def __init__(self, limits: ThinkingLimits, token_bytes: TokenBytes) -> None:
+    def __init__(
+        self, limits: ThinkingLimits, token_bytes: TokenBytes, hurried: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._hurried = hurried
         self._limits = limits
         self._closer = limits.closer.encode()
         self._token_bytes = token_bytes
@@ -65,7 +70,7 @@ class Thinking:
 
     def _is_due(self, left: int) -> bool:
         limits = self._limits
-        if self._loops:
+        if self._loops or self._hurried():
             return True
         if limits.reserve and left <= limits.reserve + len(limits.closing_line):
             return True

@@ -219,7 +219,11 @@ class EngineThread:
                     continue
                 wait = False
                 scheduler.add(
-                    ticket, ticket.job, cancelled=ticket.has_ended, queue_seconds=ticket.queue_seconds
+                    ticket,
+                    ticket.job,
+                    cancelled=ticket.has_ended,
+                    hurried=ticket.is_hurried,
+                    queue_seconds=ticket.queue_seconds,
                 )
 
     def _answer(self, call: _Call, scheduler: Scheduler[JobTicket]) -> None:

@@ -26,11 +26,13 @@ class JobTicket:
         "_generated",
         "_items",
         "_on_cancel",
+        "_on_hurry",
         "_place",
         "_waiters",
         "admitted_at",
         "cached_tokens",
         "ended",
+        "hurried",
         "job",
         "processed_tokens",
         "submitted_at",
@@ -41,16 +43,18 @@ class JobTicket:
         job: Job,
         on_cancel: Callable[[JobTicket], None],
         place: Callable[[JobTicket], int] = lambda _: 0,
+        on_hurry: Callable[[JobTicket], None] = lambda _: None,
     ) -> None:
         self.job = job
         self.submitted_at = time.monotonic()
         self.admitted_at = 0.0
         self.cached_tokens = self.processed_tokens = 0
         """Those of the prompt; the engine tells while it computes it."""
-        self.ended = False
+        self.ended = self.hurried = False
         self._generated = 0
         self._first_at = 0.0
         self._on_cancel = on_cancel
+        self._on_hurry = on_hurry
         self._place = place
         self._items: deque[Piece | Finish] = deque()
         self._error: EngineError | None = None
@@ -106,6 +110,16 @@ class JobTicket:
             self.fail(JobCancelled())
             self._items.clear()
             self._on_cancel(self)
+
+    def answer_now(self) -> None:
+        """Ask for the end of the reasoning; the engine looks at every token."""
+        if not self.ended and not self.hurried:
+            self.hurried = True
+            self._on_hurry(self)
+
+    def is_hurried(self) -> bool:
+        """Whether the client waits for the answer; any thread may ask."""
+        return self.hurried
 
     def admit(self) -> None:
         """The job has its slot and memory."""

@@ -18,6 +18,7 @@ from tornado.web import Application, RequestHandler
 from maple.http.api_operation import Operations
 from maple.http.budget import Budget
 from maple.http.connections import PatientStream
+from maple.http.running_answers import RunningAnswers
 from maple.http.services import Services
 
 
@@ -97,6 +98,7 @@ class MapleApplication(Application):
         self.routes = tuple(routes)
         self.budget = Budget(services.limits, services.metrics)
         self._under_way: set[UnderWay] = set()
+        self.answers = RunningAnswers()
         self._idle = asyncio.Event()
         self._idle.set()
         super().__init__(

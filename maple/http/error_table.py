@@ -24,6 +24,7 @@ from maple.engine.errors import (
     ShuttingDown,
 )
 from maple.http.refused import (
+    AnswerUnknown,
     BodyCorrupt,
     BodyTimeout,
     HostNotAllowed,
@@ -31,6 +32,7 @@ from maple.http.refused import (
     MethodNotAllowed,
     NotConfigured,
     NotSupported,
+    NotThinking,
     OriginNotAllowed,
     PayloadTooLarge,
     ResponseUnknown,
@@ -175,6 +177,19 @@ TABLE: Mapping[type[Exception], Row] = {
     ),
     ResponseUnknown: Row(
         status=404, type=INVALID_REQUEST, code="not_found", message=_say("there is no such stored response")
+    ),
+    AnswerUnknown: Row(
+        status=404,
+        type=INVALID_REQUEST,
+        code="not_found",
+        message=_say("no such answer is being made"),
+    ),
+    NotThinking: Row(
+        final=True,
+        status=409,
+        type=INVALID_REQUEST,
+        code="not_thinking",
+        message=_say("the answer is not thinking, or its parser does not tell how thinking ends"),
     ),
     StoreFull: Row(
         final=True,

@@ -112,8 +112,9 @@ class GenerateHandler(AskHandler):
             self.span.submitted()
         writer = self._writer(ask, turn)
         try:
-            await writer.start(turn)
-            await self._pass_on(turn, writer, self._recorder(ask, turn))
+            with self.maple.answers.running(self.owner, turn):
+                await writer.start(turn)
+                await self._pass_on(turn, writer, self._recorder(ask, turn))
         except Exception as error:
             await writer.fail(error)  # raises it again where a status can still tell
             self._log_in_band(error)

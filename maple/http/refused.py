@@ -84,6 +84,14 @@ class ResponseUnknown(HttpError):
     param: str | None = None
 
 
+class AnswerUnknown(HttpError):
+    """No answer with this id is being made for this key."""
+
+
+class NotThinking(HttpError):
+    """The answer is not in a reasoning block that could be closed."""
+
+
 @attrs.define(eq=False)
 class NotConfigured(HttpError):
     """A route whose setting is off. ``variable`` turns it on."""

@@ -12,6 +12,7 @@ from maple.errors import MapleError
 from maple.http.api_operation import Operations
 from maple.http.application import Route
 from maple.http.base import JsonHandler
+from maple.http.control import ControlHandler
 from maple.http.counting import CountHandler
 from maple.http.exchange import JSON_TYPE
 from maple.http.generate import GenerateHandler
@@ -116,6 +117,10 @@ def _protocol_routes(served: Served) -> Iterator[Route]:
         if served.count_path is not None:
             yield Route(
                 pattern=served.count_path, handler=CountHandler, options={"adapter": served.generation}
+            )
+        if served.control_path is not None:
+            yield Route(
+                pattern=served.control_path, handler=ControlHandler, options={"adapter": served.generation}
             )
     if served.keeping is not None:
         # SDKs ask for it. It would be a stored response's id, and its 405 another route's.

@@ -183,6 +183,8 @@ class ScriptedEngine:
         while performance.outcome is None:
             ticket.deliver(pieces)
             await _pause(recording, performance)
+            if ticket.hurried:
+                performance.hurry()
             pieces, count = performance.take()
             self._generation_tokens += count
         self._admission.release(ticket)  # first, so that whoever hears of the end finds the slot free
@@ -229,6 +231,15 @@ class Performance:
         elif self._tokens == limit:
             pieces += self._close(self.recording.finish if limit == len(self.recording.stream) else "length")
         return pieces, self._tokens - before
+
+    def hurry(self) -> None:
+        """Pass over what is left of the reasoning, if the recording is in it."""
+        left = self.recording.stream[self._tokens :]
+        closer = "" if self.job.thinking is None else self.job.thinking.closer
+        if closer and closer in "".join(piece.text for piece in left):
+            while closer in "".join(piece.text for piece in left[1:]):
+                left = left[1:]
+            self._tokens = len(self.recording.stream) - len(left)
 
     def finish(self, ticket: JobTicket, reason: StopReason) -> Finish:
         """The Finish that goes with the outcome."""

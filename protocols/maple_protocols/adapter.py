@@ -206,6 +206,9 @@ class GenerationAdapter(Protocol):
     counted: ClassVar[str | None]
     """The ``object`` of what POST to ``path``/input_tokens answers; without it (or None) there is no such route."""
 
+    controlled: ClassVar[str | None]
+    """The ``object`` of what POST to ``path``/ID/answer answers, which ends the reasoning of a running answer."""
+
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:
         """Validate strictly, in the contract's field order. Raises RequestError."""
         ...

@@ -14,7 +14,7 @@ from maple_protocols.dialect import Dialect, RouteAdapter
 
 DIALECT = ("framing", "any_content_type", "count_path", "greeting", "headers", "refusal", "counts")
 """What any adapter may have, in the order in which it is checked."""
-OPTIONAL = frozenset({"answers", "counted", "header", *DIALECT})
+OPTIONAL = frozenset({"answers", "controlled", "counted", "header", *DIALECT})
 
 
 @attrs.frozen
@@ -54,6 +54,7 @@ _ATTRIBUTES: Mapping[str, _Want] = {
     "count_path": _ROUTE,
     "greeting": _Want("a string", lambda value: isinstance(value, str)),
     "counted": _Want("a string", lambda value: value is None or isinstance(value, str)),
+    "controlled": _Want("a string", lambda value: value is None or isinstance(value, str)),
     "prompt_param": _Want("a string", lambda value: isinstance(value, str)),
     "closed": _Want("True or False", lambda value: isinstance(value, bool)),
     "request": _TABLE,
@@ -100,6 +101,7 @@ class Served:
         """The Tornado patterns of all its routes."""
         found: tuple[str, ...] = () if self.generation is None else (self.generation.path,)
         found += () if self.count_path is None else (self.count_path,)
+        found += () if self.control_path is None else (self.control_path,)
         found += () if self.keeping is None else (self.keeping.stored_path, self.keeping.items_path)
         found += () if self.routes is None else tuple(self.routes.routes)
         return found + (() if self.listing is None else self.listing.paths)
@@ -111,6 +113,13 @@ class Served:
         if own is not None or self.generation is None or getattr(self.generation, "counted", None) is None:
             return own
         return f"{self.generation.path}/input_tokens"
+
+    @property
+    def control_path(self) -> str | None:
+        """Where the reasoning of a running answer is ended, if anywhere; its group is the answer's id."""
+        if getattr(self.generation, "controlled", None) is None or self.generation is None:
+            return None
+        return f"{self.generation.path}/([^/]+)/answer"
 
 
 def served(adapter: Any) -> Served:

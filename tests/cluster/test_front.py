@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+import tokenizers
 from maple_testing.engine import collect, greedy_job
 from maple_testing.fleet import LocalFleet
 from maple_testing.guard import HANG_GUARD, comes_about, run_guarded
@@ -30,6 +31,7 @@ from maple.engine.errors import (
     SessionUnknown,
     ShuttingDown,
 )
+from maple.engine.thinking import ThinkingLimits
 from maple.settings import Settings
 
 SLOTS = 2
@@ -106,6 +108,30 @@ def test_answers_equal_the_local_engines() -> None:
             await comes_about(
                 lambda: engine.stats().generation_tokens == sum(end.completion_tokens for _, end in together)
             )
+
+    run_guarded(test)
+
+
+def test_who_waits_for_an_answer_is_heard_where_it_is_made() -> None:
+    """The replica closes the reasoning, whether it had the job when it was asked for or was given it after."""
+
+    async def test() -> None:
+        async with front("a") as (engine, _):
+            assert engine.served is not None
+            tokenizer = tokenizers.Tokenizer.from_file(str(engine.served.folder / "tokenizer.json"))
+            closing = tuple(tokenizer.encode("</think>", add_special_tokens=False).ids)
+            limits = ThinkingLimits(closer="</think>", closing=closing, closing_line=closing)
+            running, early = (engine.submit(endless(seed, thinking=limits)) for seed in (1, 2))
+            early.answer_now()
+            first = await anext(aiter(running))
+            assert isinstance(first, Piece)
+            running.answer_now()
+            for ticket in (running, early):
+                async for piece in ticket:
+                    assert isinstance(piece, Piece)
+                    if "</think>" in piece.text:
+                        break
+                ticket.cancel()
 
     run_guarded(test)
 

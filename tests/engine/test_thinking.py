@@ -97,3 +97,14 @@ def test_a_loop_is_closed(golden_tokenizer: tokenizers.Tokenizer, period: str) -
 def test_what_goes_on_is_no_loop(golden_tokenizer: tokenizers.Tokenizer, text: str) -> None:
     """Rows that differ are progress, and a few equal ones are no loop."""
     assert CLOSER not in written(golden_tokenizer, text, most=20_000, loop_guard=True)
+
+
+def test_a_word_ends_it_at_once(golden_tokenizer: tokenizers.Tokenizer) -> None:
+    """Also without any bound; behind the block the word is nothing."""
+    thinking = Thinking(limits(golden_tokenizer), TokenBytes(golden_tokenizer), lambda: True)
+    text: list[int] = []
+    while (forced := thinking.forced(100)) is not None:
+        thinking.take(forced)
+        text.append(forced)
+    assert golden_tokenizer.decode(text, skip_special_tokens=False) == f"{CLOSER}\n\n"
+    assert not thinking.open

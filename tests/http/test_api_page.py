@@ -49,6 +49,7 @@ PROMISED = {
     "temperature top_p top_k metadata stream",
     "POST /v1/messages/count_tokens": "",
     "POST /v1/chat/completions/input_tokens": "object input_tokens",
+    "POST /v1/chat/completions/{id}/answer": "id object answered",
     "POST /v1/responses/input_tokens": "",
     "GET /v1/responses/{id}": "",
     "DELETE /v1/responses/{id}": "id object deleted",

@@ -54,7 +54,8 @@ def test_every_declared_protocol_is_made(install: Install) -> None:
     install("acme", {"generate": "acme_whole:GenerateAdapter"})
     (root / "acme_whole.py").write_text(SAMPLE)
     patterns = [found.patterns for found in registry.protocols()]
-    chat = ("/v1/chat/completions", "/v1/chat/completions/input_tokens")
+    control = "/v1/chat/completions/([^/]+)/answer"
+    chat = ("/v1/chat/completions", "/v1/chat/completions/input_tokens", control)
     assert patterns == [chat, ("/generate",), ("/v1/models", "/v1/models/(.+)")]
 
 

@@ -79,7 +79,7 @@ def line(match: str | None, *pieces: str, delay_ms: int = 0, finish: str = "stop
 
 RECORDINGS = (
     line("count slowly", "Counting.", "</think>\n\n", *(f"{number} " for number in range(600)), delay_ms=60),
-    line("think slowly", *(f"thought {number}, " for number in range(600)), delay_ms=60),
+    line("think slowly", *(f"thought {number}, " for number in range(600)), "</think>", "At last.", delay_ms=60),
     line("weather", "I need two tools.", "</think>", call_text("get_weather", city="Oslo"),
          call_text("get_time", zone="Europe/Oslo")),
     line("markdown", "Let me ", "lay this out.\nOn two lines.", "</think>\n\n", *MARKDOWN),

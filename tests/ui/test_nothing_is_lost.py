@@ -154,7 +154,7 @@ def test_a_deleted_conversation_can_be_brought_back(page: Page) -> None:
     page.click("#conversations .remove")
     assert page.texts("#conversations .open") == []
     page.click("#notice button", "Undo")
-    assert page.text(".assistant .body") == "391 is the answer."
+    page.until(lambda: page.text(".assistant .body") == "391 is the answer.")
     assert stored(page) == 1
     page.click("#conversations .remove")
     page.until(lambda: stored(page) == 0)

@@ -167,3 +167,13 @@ def test_a_question_asked_while_the_model_loads_is_answered(
         page.settled()
         assert "391" in page.text(".assistant .body")
         assert all("503" in text for text in page.complaints())
+
+
+def test_an_answer_is_asked_for_while_it_thinks(page: Page) -> None:
+    """The stream goes on with what the recording has behind its thoughts."""
+    page.send("think slowly")
+    page.until(lambda: "thought 2" in page.text(".reasoning .text"))
+    page.picture("thinking-now")
+    page.click(".now")
+    page.settled()
+    assert page.text(".assistant .body") == "At last."

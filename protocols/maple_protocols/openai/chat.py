@@ -20,6 +20,7 @@ class ChatAdapter:
     request: ClassVar[type] = ChatRequest
     closed: ClassVar[bool] = False
     counted: ClassVar[str | None] = "chat.completion.input_tokens"
+    controlled: ClassVar[str | None] = "chat.completion.control"
     answers: ClassVar[Mapping[str, type]] = {"whole": ChatCompletion, "event": ChatCompletionChunk}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:

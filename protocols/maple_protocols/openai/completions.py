@@ -162,6 +162,7 @@ class CompletionsAdapter:
     request: ClassVar[type] = CompletionRequest
     closed: ClassVar[bool] = False
     counted: ClassVar[str | None] = None
+    controlled: ClassVar[str | None] = None
     answers: ClassVar[Mapping[str, type]] = {"whole": TextCompletion, "event": TextCompletion}
 
     def structure(self, body: Mapping[str, object], policy: Policy) -> Ask:

@@ -24,6 +24,7 @@ class ResponsesAdapter:
     request: ClassVar[type] = ResponsesRequest
     closed: ClassVar[bool] = True
     counted: ClassVar[str | None] = "response.input_tokens"
+    controlled: ClassVar[str | None] = None
     stored_path: ClassVar[str] = f"{path}/([^/]+)"
     items_path: ClassVar[str] = f"{stored_path}/input_items"
     stored_query: ClassVar[type] = StoredQuery
