@@ -1,4 +1,7 @@
 // Shows openapi.json as a page. Text only ever becomes text nodes.
+import { inOrder } from "./samples.js";
+import { trial } from "./trial.js";
+
 const $ = (id) => document.getElementById(id);
 const TYPE_WORDS = { integer: "integer", number: "number", string: "text", boolean: "true or false", array: "list", object: "object", null: "null" };
 const BOUNDS = [
@@ -93,12 +96,15 @@ function keyWords(security) {
   return security.some((way) => !("key" in way)) ? "This server asks for no key." : "Needs the key: Authorization: Bearer …";
 }
 
+function needsKey(security) { return security.length > 0 && security.every((way) => "key" in way); }
+
 function operationView(path, method, operation) {
   const parameters = operation.parameters ?? [];
   return element("section", { id: operation.operationId },
     element("h3", {}, element("span", { class: `method ${method}` }, method.toUpperCase()), " ", element("code", {}, path)),
     element("p", {}, prose(operation.summary)),
     element("p", { class: "muted" }, keyWords(operation.security ?? [])),
+    trial(element, { path, method, operation }, needsKey(operation.security ?? [])),
     parameters.length ? [element("h4", {}, "Parameters"), element("dl", {}, parameters.map(parameterRow))] : null,
     operation.requestBody ? [element("h4", {}, "Body"), contents(operation.requestBody.content)] : null,
     element("h4", {}, "Answers"), element("dl", {}, Object.entries(operation.responses).map(responseRow)));
@@ -116,14 +122,14 @@ function operationsByTag() {
 }
 
 function draw() {
-  const groups = operationsByTag();
+  const groups = inOrder(operationsByTag());
   $("title").textContent = `${description.info.title} ${description.info.version}`;
   $("about").replaceChildren(...prose(description.info.description));
-  $("contents").replaceChildren(...[...groups].map(([tag, members]) => element("div", {},
+  $("contents").replaceChildren(...groups.map(([tag, members]) => element("div", {},
     element("h2", {}, tag),
     element("ul", {}, members.map(({ path, method, operation }) => element("li", {},
       element("a", { href: `#${operation.operationId}` }, `${method.toUpperCase()} ${path}`)))))));
-  $("operations").replaceChildren(...[...groups].flatMap(([tag, members]) => [
+  $("operations").replaceChildren(...groups.flatMap(([tag, members]) => [
     element("h2", {}, tag), ...members.map(({ path, method, operation }) => operationView(path, method, operation))]));
   const wanted = location.hash && $(location.hash.slice(1));
   if (wanted) wanted.scrollIntoView();

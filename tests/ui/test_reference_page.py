@@ -13,6 +13,8 @@ from maple_testing.guard import HANG_GUARD
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.ui.conftest import ARTEFACTS
+
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
@@ -64,6 +66,51 @@ def test_fields_with_their_rules_are_shown(reference: Chrome) -> None:
     ):
         assert words in shown
     assert "model_loading" in shown
+
+
+def test_it_begins_with_chat(reference: Chrome) -> None:
+    """What most people come for; the rest of what generates follows."""
+    assert (
+        texts(reference, "nav a")[0] == texts(reference, "main section h3")[0] == "POST /v1/chat/completions"
+    )
+    assert texts(reference, "nav h2")[0] == "Generation"
+
+
+def test_every_operation_has_a_sample(reference: Chrome) -> None:
+    """A command with this server's address, and the body that it is tried with."""
+    commands = texts(reference, "main section details pre code")
+    assert len(commands) == len(texts(reference, "main section h3"))
+    assert all(command.startswith("curl ") and "http://127.0.0.1:" in command for command in commands)
+    assert '-d \'{\n  "messages"' in commands[0]
+
+
+def tried(driver: Chrome, operation: str) -> str:
+    """What an operation answers, once its sample has been sent."""
+    section = driver.find_element(By.ID, operation)
+    section.find_element(By.CSS_SELECTOR, "details summary").click()
+    for field in section.find_elements(By.CSS_SELECTOR, ".trial input"):
+        field.send_keys("maple-preview")
+    section.find_element(By.CSS_SELECTOR, ".trial button").click()
+    answer = section.find_element(By.CSS_SELECTOR, ".answer")
+    WebDriverWait(driver, HANG_GUARD).until(lambda _: "\n\n" in answer.text and len(answer.text) > 12)
+    return answer.text
+
+
+def test_a_route_is_tried_from_the_page(reference: Chrome) -> None:
+    """With a body, without one, and with a part of the path; each answer as a person reads it."""
+    chat = tried(reference, "post_v1_chat_completions")
+    assert chat.startswith("200 OK\n\n{")
+    assert '"content": "391 is the answer."' in chat
+    assert '"id": "maple-preview"' in tried(reference, "get_v1_models_id")
+    assert "maple_requests_total" in tried(reference, "get_metrics")
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    for width, name in ((1200, "window"), (390, "phone")):
+        reference.execute_script("scrollTo(0, 0)")
+        metrics = {"width": width, "height": 860, "deviceScaleFactor": 1, "mobile": width < 500}
+        reference.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        assert reference.save_screenshot(str(ARTEFACTS / f"reference-{name}.png"))
+        assert reference.execute_script("return document.scrollingElement.scrollWidth") <= width
+    reference.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_link_to_an_operation_leads_there(reference: Chrome, server: Server) -> None:
