@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
+from maple.engine.allowed import Allowed
 from maple.engine.api import Job
 from maple.engine.constraint import Constraint
 from maple.engine.runner import LoadedEngine
-from maple.engine.sampling import Allowed, Sampler
+from maple.engine.sampling import Sampler
 from maple.engine.scorer import Scorer
 from maple.engine.sequence import RunningSequence
 from maple.engine.thinking import Thinking

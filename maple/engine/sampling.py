@@ -17,13 +17,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from maple.engine.allowed import Allowed, Ids, Mask
 from maple.engine.api import Sampling
 from maple.engine.weights import cut_after, draw, exponentials, total
 
 Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.uint32]
 
 _GROUP = 128  # logits a group when the largest ones are looked for by their groups' maxima
 _LARGEST = float(np.finfo(np.float32).max)
@@ -33,34 +32,6 @@ _BAN = -100.0
 
 class BadLogitsError(ArithmeticError):
     """The model's logits hold NaN or +inf, or nothing but −inf: no id can be chosen from them."""
-
-
-@attrs.frozen(eq=False)
-class Allowed:
-    """The ids that have a token: those below ``limit``, except ``holes``; ``mask`` has a bit an id, or is None."""
-
-    limit: int
-    holes: Ids
-    mask: npt.NDArray[np.uint32] | None
-
-    @classmethod
-    def from_ids(cls, ids: Ids) -> Allowed:
-        """From all ids that have a token, ascending; there must be one."""
-        limit = int(ids[-1]) + 1
-        holes = np.setdiff1d(np.arange(limit), ids)
-        bits = np.zeros(-(-limit // 32) * 32, np.uint8)
-        bits[ids] = 1
-        packed = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
-        return cls(limit, holes, packed if holes.size else None)
-
-    def without(self, ids: Iterable[int]) -> Mask:
-        """A mask of these ids but for some."""
-        words = -(-self.limit // 32)
-        mask = np.full(words, 0xFFFFFFFF, np.uint32) if self.mask is None else self.mask.copy()
-        for token in ids:
-            if 0 <= token < self.limit:
-                mask[token // 32] &= np.uint32(~(1 << token % 32) & 0xFFFFFFFF)
-        return mask
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -134,6 +105,8 @@ class Sampler:
         Without ``ends`` the text does not end by itself.
         """
         greedy = self._sampling.temperature == 0
+        mask = _both(self._mask(ends), held_to)
+        biased, bias = self._bias_within(mask)
         return SampleRow(
             logits=logits,
             sampling=self._sampling,
@@ -142,9 +115,9 @@ class Sampler:
             seen=self._seen_ids,
             counted=self._counts.ids if self._counts else (),
             counts=self._counts.counts if self._counts else (),
-            biased=self._biased,
-            bias=self._bias,
-            mask=_both(self._mask(ends), held_to),
+            biased=biased,
+            bias=bias,
+            mask=mask,
         )
 
     def take(self, chosen: int) -> int:
@@ -177,6 +150,22 @@ class Sampler:
         if seed is None:
             return np.random.Generator(np.random.PCG64())
         return np.random.Generator(np.random.PCG64([seed % 2**64, choice] if choice else seed % 2**64))
+
+    def _bias_within(self, mask: Mask | None) -> tuple[Sequence[int], Sequence[float]]:
+        """The bias on ids; bans are left out where no id that ``mask`` allows would be left."""
+        if self._unbanned is None:
+            return self._biased, self._bias
+        left = self._unbanned if mask is None else self._unbanned[: len(mask)] & mask[: len(self._unbanned)]
+        if left.any():
+            return self._biased, self._bias
+        kept = [(token, value) for token, value in zip(self._biased, self._bias, strict=True) if value > _BAN]
+        return [token for token, _ in kept], [value for _, value in kept]
+
+    @functools.cached_property
+    def _unbanned(self) -> Mask | None:
+        """The ids that no bias bans; None where none is banned."""
+        banned = [token for token, value in zip(self._biased, self._bias, strict=True) if value <= _BAN]
+        return self._allowed.without(banned) if banned else None
 
     def _mask(self, ends: bool = True) -> Mask | None:
         """The ids that may be chosen now."""

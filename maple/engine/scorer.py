@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from maple.engine.allowed import Allowed
 from maple.engine.detokenize import TokenBytes
-from maple.engine.sampling import Allowed, Floats
+from maple.engine.sampling import Floats
 from maple.engine.scores import LEAST, Score
 
 

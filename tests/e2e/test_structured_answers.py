@@ -225,3 +225,14 @@ def test_a_parser_that_tells_no_form_cannot_be_forced(start_session_server: Any)
     answer = server.chat("hi", tools=[tool("look")], tool_choice="required")
     assert (answer.status, answer.error["param"]) == (400, "tool_choice")
     assert "MistralToolParser" in answer.error["message"]
+
+
+def test_a_ban_does_not_break_a_form(client: openai.OpenAI) -> None:
+    """Where every id that the form allows is banned, the form is kept all the same."""
+    answer = client.chat.completions.create(
+        model="maple",
+        messages=[{"role": "user", "content": "hi"}],
+        logit_bias={str(token): -100 for token in range(1024)},
+        extra_body={"enable_thinking": False, "structured_outputs": {"choice": ["yes"]}},
+    )
+    assert answer.choices[0].message.content == "yes"

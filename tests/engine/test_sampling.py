@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maple.engine.allowed import Allowed
 from maple.engine.api import Sampling
-from maple.engine.sampling import Allowed, BadLogitsError, Sampler
+from maple.engine.sampling import BadLogitsError, Sampler, choose_ids
 
 VOCABULARY = 151_669
 ALL = Allowed.from_ids(np.arange(700))
@@ -89,6 +90,20 @@ def test_a_bias_of_minus_a_hundred_bans() -> None:
     assert (
         Sampler(Sampling(temperature=0, bias=((5, -100.0), (9, 2.0), (10_000, 5.0))), ALL).choose(logits) == 9
     )
+
+
+@pytest.mark.parametrize("allowed", [ALL, Allowed.from_ids(np.array([*range(5, 90), 95]))])
+def test_bans_yield_where_they_would_leave_nothing(allowed: Allowed) -> None:
+    """A form that has to be kept is stronger, and so is the need for some id; other biases hold on."""
+    logits = np.zeros(700, np.float32)
+    logits[[5, 6, 7]] = 3.0, 2.0, 1.0
+    bias = ((5, -100.0), (6, -100.0), (7, 1.5))
+    held_to = allowed.without({*range(allowed.limit)} - {5, 6})
+    sampler = Sampler(Sampling(temperature=0, bias=bias), allowed)
+    assert choose_ids([sampler.row(logits, held_to)]) == [5]
+    assert choose_ids([sampler.row(logits)]) == [7]
+    everything = tuple((token, -100.0) for token in range(allowed.limit))
+    assert Sampler(Sampling(temperature=0, bias=everything), allowed).choose(logits) == 5
 
 
 @pytest.mark.parametrize("allowed", [ALL, Allowed.from_ids(np.array([*range(5, 90), 95]))])

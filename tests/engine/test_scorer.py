@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tokenizers
 
+from maple.engine.allowed import Allowed
 from maple.engine.detokenize import TokenBytes
-from maple.engine.sampling import Allowed
 from maple.engine.scorer import Scorer
 from maple.engine.scores import LEAST
 

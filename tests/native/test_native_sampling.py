@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import maple
+from maple.engine.allowed import Allowed
 from maple.engine.api import Sampling
-from maple.engine.sampling import Allowed, Sampler, SampleRow, choose_ids
+from maple.engine.sampling import Sampler, SampleRow, choose_ids
 from maple.native.library import Unavailable, available
 from maple.native.loader import KernelOptions, native_loader
 from maple.native.sampling import NativeSampling
