@@ -255,6 +255,35 @@ def test_draws_follow_the_probabilities() -> None:
     assert np.all(np.abs(counts / draws - expected) < 5 * np.sqrt(expected * (1 - expected) / draws))
 
 
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=0.6, top_k=20, top_p=0.95, seed=1),
+        Sampling(temperature=1.5, top_k=300, top_p=0.8, repetition_penalty=1.3, seed=2),
+    ],
+)
+def test_twenty_thousand_draws_are_those_of_transformers(sampling: Sampling) -> None:
+    """By chi-square: the sum is below what one right sampler in some thousand millions would exceed."""
+    logits, context = some_logits(11), [3, 3, 500, 42]
+    wanted = transformers_probabilities(sampling, logits, context) * DRAWS
+    sampler = Sampler(sampling, ALL, context)
+    rows = [sampler.row(logits) for _ in range(DRAWS)]
+    counts = np.bincount([draw for start in range(0, DRAWS, 500) for draw in choose_ids(rows[start : start + 500])],
+                         minlength=len(logits))  # fmt: skip
+    assert counts[wanted == 0].sum() == 0
+    often = wanted >= 5
+    observed = [*counts[often], counts[~often].sum()]
+    expected = [*wanted[often], wanted[~often].sum()]
+    statistic = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True) if e > 0)
+    freedom = len(expected) - 1
+    assert (
+        statistic < freedom * (1 - 2 / (9 * freedom) + 6 * (2 / (9 * freedom)) ** 0.5) ** 3
+    )  # Wilson and Hilferty
+
+
 def test_the_default_settings_sort_no_vocabulary() -> None:
     """At Maple's vocabulary an id at the default settings costs a fraction of sorting the logits."""
     logits = some_logits(2, 151_936)
