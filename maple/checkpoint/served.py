@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 
 from maple.checkpoint.describe import eos_token_ids, generation_defaults
 from maple.checkpoint.fields import MapleFields
+from maple.checkpoint.slots import model_slots
 from maple.checkpoint.tokenizer import read_tokenizer
 from maple.engine.api import Served
 from maple.engine.detokenize import TokenBytes
@@ -41,5 +43,7 @@ def loaded_engine(
         dtype=dtype,
         attention=attention,
         load_seconds=seconds,
+        parameters=sum(math.prod(slot.shape) for slot in model_slots(config)),
+        file_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
     )
     return LoadedEngine(runner=runner, served=served, token_bytes=token_bytes, token_ids=ids, prefill=prefill)

@@ -158,7 +158,7 @@ class Served:
 
     ``folder`` holds tokenizer.json, tokenizer_config.json and chat_template.jinja.
     ``generation_defaults`` has any of temperature, top_p, top_k. ``device``, ``dtype`` and ``attention``
-    are words for /health.
+    are words for /health. ``parameters`` and ``file_bytes`` tell how large the model is, 0 where there is none.
     """
 
     folder: pathlib.Path
@@ -170,6 +170,8 @@ class Served:
     dtype: str
     attention: str
     load_seconds: float
+    parameters: int = 0
+    file_bytes: int = 0
 
 
 class Engine(Protocol):

@@ -145,6 +145,9 @@ class Services:
             aliases=self.settings.model_aliases,
             max_tokens=self.settings.max_tokens,
             version=self.version,
+            parameters=0 if served is None else served.parameters,
+            file_bytes=0 if served is None else served.file_bytes,
+            quantization="" if served is None else served.dtype.rpartition(", ")[2],
         )
 
 

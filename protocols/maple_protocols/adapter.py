@@ -136,7 +136,8 @@ class Policy:
 @attrs.frozen(kw_only=True)
 class ServedModel:
     """What the model listing tells. ``max_model_len`` is None while the weights load; ``aliases`` are further
-    names, ``max_tokens`` the most that an answer can have, ``version`` the server's.
+    names, ``max_tokens`` the most that an answer can have, ``version`` the server's. ``parameters``, ``file_bytes`` and
+    ``quantization``, in words, tell what it is; 0 and empty while the weights load.
     """
 
     id: str
@@ -146,6 +147,9 @@ class ServedModel:
     aliases: tuple[str, ...] = ()
     max_tokens: int | None = None
     version: str = ""
+    parameters: int = 0
+    file_bytes: int = 0
+    quantization: str = ""
 
 
 class Encoder(Protocol):

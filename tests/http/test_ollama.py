@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import ollama
 import pytest
+from maple_protocols.adapter import Policy, ServedModel
+from maple_protocols.dialect import Call
 from maple_protocols.ollama.adapter import OllamaChat, OllamaGenerate, OllamaRoutes
 
 from maple.http.services import Limits
@@ -98,7 +100,6 @@ def test_what_is_sent_reaches_the_model(serve: Serve) -> None:
 @pytest.mark.parametrize(("form", "kind"), [("json", "object"), ({"type": "object"}, "schema"), ("", None)])
 def test_formats_and_efforts_are_asked_for(form: Any, kind: str | None) -> None:
     """A word or a schema is a form; an effort is thinking."""
-    from maple_protocols.adapter import Policy
     from maple_protocols.ask import Conversation
 
     body = {"model": "m", "messages": [USER], "format": form, "think": "low"}
@@ -147,3 +148,17 @@ def test_the_server_greets_and_tells_its_version(serve: Serve) -> None:
     assert server.get("/").body == b"Ollama is running"
     assert server.get("/api/version").json["version"].count(".") == 2
     assert server.get("/api/ps").json == {"models": []}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (999, "999"), (7_200_000, "7.2M"), (1_500, "1.5K"), (20_240_000_000, "20.2B")],
+)
+def test_weights_are_counted_in_short(count: int, text: str) -> None:
+    """As Ollama writes them."""
+    served = ServedModel(id="m", created=0, max_model_len=9, strict=False, parameters=count)
+    call = Call(
+        method="GET", pattern="/api/tags", wanted=None, query={}, body={}, served=served, policy=Policy()
+    )
+    body: Any = OllamaRoutes().reply(call).body
+    assert body["models"][0]["details"]["parameter_size"] == text

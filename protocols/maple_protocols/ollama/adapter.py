@@ -127,9 +127,9 @@ def _card(served: ServedModel, name: str) -> JsonObject:
         "name": f"{name}{LATEST}",
         "model": f"{name}{LATEST}",
         "modified_at": _time(served.created),
-        "size": 0,
-        "digest": hashlib.sha256(served.id.encode()).hexdigest(),
-        "details": _details(),
+        "size": served.file_bytes,
+        "digest": hashlib.sha256(f"{served.id} {served.file_bytes}".encode()).hexdigest(),
+        "details": _details(served),
     }
 
 
@@ -140,8 +140,12 @@ def _shown(served: ServedModel, names: tuple[str, ...], body: Mapping[str, objec
     if served.strict and not any(names_model(wanted.removesuffix(LATEST), name) for name in names):
         raise ModelNotFound(wanted)
     return {
-        "details": _details(),
-        "model_info": {"general.architecture": "maple", "maple.context_length": served.max_model_len},
+        "details": _details(served),
+        "model_info": {
+            "general.architecture": "maple",
+            "general.parameter_count": served.parameters,
+            "maple.context_length": served.max_model_len,
+        },
         "capabilities": ["completion", "tools", "thinking"],
         "template": "",
         "parameters": "",
@@ -149,15 +153,23 @@ def _shown(served: ServedModel, names: tuple[str, ...], body: Mapping[str, objec
     }
 
 
-def _details() -> JsonObject:
+def _details(served: ServedModel) -> JsonObject:
     return {
         "parent_model": "",
         "format": "safetensors",
         "family": "maple",
         "families": ["maple"],
-        "parameter_size": "20B",
-        "quantization_level": "ternary",
+        "parameter_size": _short(served.parameters),
+        "quantization_level": served.quantization,
     }
+
+
+def _short(count: int) -> str:
+    """As Ollama writes a number of weights: 7.2M, 20.2B."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            return f"{count / size:.1f}{letter}"
+    return str(count)
 
 
 def _time(seconds: int) -> str:
