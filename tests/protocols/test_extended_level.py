@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 from maple_protocols.adapter import Policy
+from maple_protocols.anthropic.adapter import MessagesAdapter
 from maple_protocols.ask import Ask, Conversation, Message
 from maple_protocols.errors import InvalidField
 from maple_protocols.openai.chat import ChatAdapter
@@ -216,3 +217,22 @@ class TestThinkingBudget:
         assert chat(USER, reasoning_effort="high").effort == "high"
         assert responses("hi", reasoning_effort="low").effort == "low"
         assert wrong(chat, USER, thinking_token_budget=-1) == "thinking_token_budget"
+
+
+def test_strictness_that_nothing_enforces_is_told() -> None:
+    """A call that the model makes by itself is not held to its schema; one that is forced is."""
+    tool = {**function("look"), "strict": True}
+    nested = {"type": "function", "function": {key: tool[key] for key in ("name", "parameters", "strict")}}
+    assert chat(USER, tools=[nested]).ignored == ("tools[].strict",)
+    assert responses(tools=[tool]).ignored == ("tools[].strict",)
+    anthropic = {"name": "look", "input_schema": {"type": "object"}, "strict": True}
+    body = {"model": "m", "max_tokens": 9, "messages": [USER], "tools": [anthropic]}
+    assert MessagesAdapter().structure(body, EXTENDED).ignored == ("tools[].strict",)
+    for ask in (
+        chat(USER, tools=[nested], tool_choice="required"),
+        responses(tools=[tool], tool_choice="required"),
+        MessagesAdapter().structure({**body, "tool_choice": {"type": "any"}}, EXTENDED),
+    ):
+        assert ask.forced_calls is not None
+        assert ask.forced_calls.strict == {"look"}
+        assert ask.ignored == ()

@@ -114,6 +114,8 @@ def _vain(found: MessagesRequest) -> Iterator[str]:
     """What is taken and bounds nothing."""
     if found.tool_choice is not None and found.tool_choice.single and _forced(found) is None:
         yield "tool_choice.disable_parallel_tool_use"
+    if _forced(found) is None and any(tool is not None and tool.strict for tool in found.tools):
+        yield "tools[].strict"
 
 
 def _forced(found: MessagesRequest) -> ForcedCalls | None:

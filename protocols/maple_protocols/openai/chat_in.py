@@ -29,6 +29,7 @@ from maple_protocols.openai.tools import (
     is_shown,
     nested,
     specs,
+    strict_in_vain,
 )
 from maple_protocols.reading import reading
 from maple_protocols.rules import (
@@ -133,6 +134,7 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
     """The Ask that ``body`` spells. Raises InvalidField."""
     with reading(extended=policy.extended) as notes:
         request = structure(ChatRequest, body, refuse_unknown=refuse_unknown, checks=_checks(policy))
+        calls = forced(request.tool_choice, body.get("tools"), body.get("parallel_tool_calls"))
         return Ask(
             prompt=_conversation(request, body),
             model=request.model,
@@ -148,11 +150,15 @@ def chat_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bool) -
             extended=policy.extended,
             thinking_budget=budget(request),
             effort=effort_word(request.reasoning, request.reasoning_effort, request.think),
-            forced_calls=forced(request.tool_choice, body.get("tools"), body.get("parallel_tool_calls")),
+            forced_calls=calls,
             form=(request.structured_outputs or request.response_format) if policy.extended else None,
             scores=_scores(request),
             choices=request.n or 1,
-            ignored=(*ignored(ChatRequest, body), *notes.dropped),
+            ignored=(
+                *ignored(ChatRequest, body),
+                *strict_in_vain(calls, body.get("tools")),
+                *notes.dropped,
+            ),
         )
 
 

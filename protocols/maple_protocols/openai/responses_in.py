@@ -26,6 +26,7 @@ from maple_protocols.openai.tools import (
     forced,
     is_shown,
     specs,
+    strict_in_vain,
 )
 from maple_protocols.reading import drop, reading
 from maple_protocols.rules import Misfit
@@ -59,6 +60,7 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             drop("text", "format")
         keep = policy.response_store if request.store is None else request.store
         prompt = _conversation(request, offered, naming(forms))
+        calls = forced(request.tool_choice, body.get("tools"), request.parallel_tool_calls)
         return Ask(
             prompt=prompt,
             model=request.model,
@@ -82,9 +84,13 @@ def responses_ask(body: Mapping[str, Any], policy: Policy, *, refuse_unknown: bo
             effort=effort_word(
                 request.reasoning.effort if request.reasoning else None, request.reasoning_effort
             ),
-            forced_calls=forced(request.tool_choice, body.get("tools"), request.parallel_tool_calls),
+            forced_calls=calls,
             form=form if policy.extended else None,
-            ignored=(*ignored(ResponsesRequest, body), *notes.dropped),
+            ignored=(
+                *ignored(ResponsesRequest, body),
+                *strict_in_vain(calls, body.get("tools")),
+                *notes.dropped,
+            ),
         )
 
 

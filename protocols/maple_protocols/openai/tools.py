@@ -157,10 +157,19 @@ def forced(choice: Choice | None, tools: object, parallel: object) -> ForcedCall
     must |= isinstance(choice, AllowedTools) and choice.mode == "required"
     if not must or not is_extended():
         return None
+    return ForcedCalls(single=parallel is False, strict=_strict(tools))
+
+
+def strict_in_vain(choice: ForcedCalls | None, tools: object) -> tuple[str, ...]:
+    """``strict`` as it is told among what has no effect: a call that nothing forces is not held to its schema."""
+    return ("tools[].strict",) if choice is None and is_extended() and _strict(tools) else ()
+
+
+def _strict(tools: object) -> frozenset[str]:
+    """The names of those functions that are."""
     given = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
     functions = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in given]
-    strict = frozenset(one["name"] for one in functions if one.get("strict") is True and "name" in one)
-    return ForcedCalls(single=parallel is False, strict=strict)
+    return frozenset(one["name"] for one in functions if one.get("strict") is True and "name" in one)
 
 
 def is_shown(name: str, choice: Choice | None) -> bool:
