@@ -9,6 +9,7 @@
     http     the real server against the engine: rate of a stream, and the way to the first token   [--rounds 5]
     reuse    a conversation's second turn against its first
     restart  save, SIGKILL, load, go on
+    prefix   an agent's prompt cold, and from the disk after a SIGKILL   [--folder .]
     memory   more long prompts at once than fit                   [--prompts 32] [--kv-mb 1024]
 
 MODEL is a folder that the native kernels load. Prompts are random, so that the machine's speed is all that counts.
@@ -22,6 +23,7 @@ import asyncio
 import json
 import pathlib
 
+from prefixes import cold, prefix
 from rig import QUICK, Sizes
 from serving import http
 from streams import batch, loaded, memory, pause
@@ -37,6 +39,7 @@ PARTS = {
     "http": http,
     "reuse": reuse,
     "restart": restart,
+    "prefix": prefix,
     "memory": memory,
 }
 
@@ -46,6 +49,8 @@ def main() -> None:
     logs.configure(level="warning", format="auto")
     if options.before:
         asyncio.run(before(options, options.before))
+    if options.cold:
+        asyncio.run(cold(options, options.cold))
     found = {}
     for name in options.only:
         found[name] = asyncio.run(PARTS[name](options))
@@ -67,6 +72,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kv-mb", type=int, default=1024, help="memory for keys and values")
     parser.add_argument("--json", type=pathlib.Path, help="write everything there")
     parser.add_argument("--picture", type=pathlib.Path, help="draw the pauses there")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, help="where blocks are written: the disk to be measured"
+    )
+    parser.add_argument("--cold", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--before", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.model is None and not options.quick:

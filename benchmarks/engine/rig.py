@@ -15,6 +15,8 @@ import attrs
 
 from maple.engine.admission import QueueLimits
 from maple.engine.api import Finish, Job, Sampling
+from maple.engine.prefix_disk.disk import PrefixDisk
+from maple.engine.prefix_disk.store import PrefixStore
 from maple.engine.runner import LoadedEngine, Loader
 from maple.engine.session_files import SessionFiles
 from maple.engine.worker import ThreadedEngine
@@ -37,6 +39,7 @@ class Sizes:
     new: int = 60
     prompts: int = 32
     prompt: int = 4000
+    agent: int = 20_000
 
 
 QUICK = Sizes(
@@ -49,6 +52,7 @@ QUICK = Sizes(
     reasoning=100,
     prompts=6,
     prompt=600,
+    agent=1500,
 )
 """Small enough for the embedded model's context, and for a test."""
 
@@ -89,6 +93,7 @@ async def engine(
     *,
     slots: int = 8,
     sessions: pathlib.Path | None = None,
+    prefixes: pathlib.Path | None = None,
     prefix_mb: int | None = None,
     endless: bool = True,
 ) -> AsyncIterator[ThreadedEngine]:
@@ -107,6 +112,7 @@ async def engine(
         without_ends(loader) if endless else loader,
         limits=QueueLimits(slots=slots, depth=64),
         session_files=files,
+        prefix_disk=None if prefixes is None else PrefixDisk(PrefixStore(prefixes)),
     )
     one.start()
     await one.loaded()

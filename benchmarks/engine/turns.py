@@ -70,10 +70,10 @@ async def restart(options: argparse.Namespace) -> dict[str, Any]:
         }
 
 
-def first_half(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """What ``before`` printed in a process of its own, which it killed."""
+def first_half(options: argparse.Namespace, folder: str, *, half: str = "--before") -> dict[str, Any]:
+    """What ``before`` (or another ``half``) printed in a process of its own, which it killed."""
     script = pathlib.Path(__file__).with_name("full_size.py")
-    command = [sys.executable, str(script), options.model, "--before", folder]
+    command = [sys.executable, str(script), options.model, half, folder]
     command += ["--threads", str(options.threads), "--kv-mb", str(options.kv_mb)]
     command += ["--quick"] if options.quick else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

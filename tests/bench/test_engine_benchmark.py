@@ -46,7 +46,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_part_runs(found: dict[str, Any]) -> None:
     """In the order of the help, with rates, ratios and times above zero."""
-    assert list(found) == ["batch", "pause", "loaded", "http", "reuse", "restart", "memory"]
+    assert list(found) == ["batch", "pause", "loaded", "http", "reuse", "restart", "prefix", "memory"]
     assert found["batch"]["ratio"] > 0
     assert found["loaded"]["slower"] > 0
     assert found["loaded"]["busy_loops"] == os.cpu_count()
@@ -82,6 +82,9 @@ def test_what_was_computed_before_is_used_again(found: dict[str, Any]) -> None:
     }
     assert found["restart"]["same_text"]
     assert found["restart"]["cached"] >= 600
+    assert found["prefix"]["same_text"]
+    assert found["prefix"]["cached"] == 1499 // 64 * 64
+    assert found["prefix"]["mib"] > 0
 
 
 def test_prompts_are_answered_in_order_within_the_budget(found: dict[str, Any]) -> None:

@@ -187,6 +187,21 @@ async def test_a_deleted_session_takes_its_blocks(start: Start, folder: pathlib.
         assert not [*files(folder, "full"), *files(folder, "sliding")]
 
 
+async def test_a_session_is_deleted_however_much_waits(
+    start: Start, folder: pathlib.Path, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to be written may be dropped where there is too much of it; what is to be removed is not."""
+    async with start() as engine:
+        await cached(engine, ids, session_id="a")
+        await comes_about(lambda: bool(files(folder, "sessions")))
+    monkeypatch.setattr("maple.engine.prefix_disk.outbox._MOST_PENDING", 0)
+    async with start() as engine:
+        await comes_about(lambda: engine.stats().prefix_disk_bytes > 0)
+        with pytest.raises(SessionUnknown):
+            await engine.delete_session("", "a")
+        assert not [*files(folder, "full"), *files(folder, "sliding")]
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "swapped", "linked", "other key"])
 async def test_a_damaged_block_is_a_miss(
     start: Start, folder: pathlib.Path, ids: list[int], damage: str

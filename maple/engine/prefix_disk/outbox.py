@@ -184,7 +184,7 @@ class Outbox:
             self._add((node, sliding))
 
     def _add(self, item: _Part | Ended | Removed | Task) -> None:
-        if len(self._pending) < _MOST_PENDING:
+        if len(self._pending) < _MOST_PENDING or isinstance(item, Removed | Task):
             self._pending[item] = None
 
     def _hand_over(self, node: PrefixNode, sliding: bool) -> int:

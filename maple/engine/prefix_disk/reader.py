@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 READ_SECONDS = 5.0
 """In which a batch of blocks must come: a slower disk brings little more than the prefill computes."""
+_AT_ONCE = 4
+"""Reads at a time: more of them bring nothing sooner, and one owner's are refused beyond some more."""
 _BATCH = 32
 _LEAST = 2
 """Blocks that have to be gained."""
@@ -66,6 +68,7 @@ class PrefixReader:
         self._trouble = trouble
         self._window = source.window
         self._sizes = {part: source.block_bytes(sliding=part) for part in (False, True)}
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._threads = FileThreads(most=16, timeout=READ_SECONDS, hangs=None)
 
     def close(self) -> None:
@@ -77,7 +80,7 @@ class PrefixReader:
         try:
             for _ in range(_DAMAGED):
                 resident = await call(lambda: self._source.resident(owner, ids))
-                plan = await self._threads.run(owner, lambda: self._planned(owner, ids, resident))  # noqa: B023
+                plan = await self._in_turn(owner, lambda: self._planned(owner, ids, resident))  # noqa: B023
                 if plan is None or await self._bring(call, owner, ids, plan, left):
                     break
             self._trouble.over("read")
@@ -85,6 +88,13 @@ class PrefixReader:
             self._trouble.arise("read", "the disk does not answer")
         except OSError as error:
             self._trouble.arise("read", error.strerror or str(error))
+
+    async def _in_turn(self, owner: str, function: Callable[[], T]) -> T:
+        """What the function returns, on a thread. Raises SessionBusy where the disk does not answer."""
+        async with self._turns:
+            if self._trouble.rests("read"):
+                raise SessionBusy
+            return await self._threads.run(owner, function)
 
     def _planned(self, owner: str, ids: Sequence[int], resident: Resident) -> _Plan | None:
         """What to read so that most ids are there to go on from; None where little is gained."""
@@ -126,9 +136,7 @@ class PrefixReader:
         return True
 
     def _reading(self, owner: str, plan: _Plan, first: int) -> asyncio.Task[_Batch]:
-        return asyncio.get_running_loop().create_task(
-            self._threads.run(owner, lambda: self._read(plan, first))
-        )
+        return asyncio.get_running_loop().create_task(self._in_turn(owner, lambda: self._read(plan, first)))
 
     def _read(self, plan: _Plan, first: int) -> _Batch:
         full: list[memoryview] = []

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import os
 import pathlib
-import re
 import shutil
 import threading
 import time
@@ -20,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 from maple.engine.errors import SessionTampered, SessionUnknown
 from maple.engine.prefix_disk.least_used import GRACE, Entry, to_remove
 from maple.engine.prefix_disk.names import Names, Owners
+from maple.engine.prefix_disk.notes import noted, only_noted_in, write_note
 from maple.engine.private_files import kept_secret, opened_file, opened_folder, remove_file, write_file
 
 SECRET = "secret"  # noqa: S105 -- a file's name
 SESSIONS = "sessions"
 MOST_BYTES = 20 * 10**9
 _MAC = 32
-_BLOCK = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}")
 _STALE = 3600.0
 """Seconds after which a file that was never finished is nobody's."""
 
@@ -62,6 +61,7 @@ class PrefixStore:
         self._clock = clock
         self._space = ""
         self._limit = 0
+        self._unseen = 0
         self._known: set[File] = set()
 
     def open(self, model: str, kv_format: str) -> None:
@@ -113,8 +113,10 @@ class PrefixStore:
             write_file(folder, name, head, data, self._mac(head, data), sync=False)
         self._known.add(file)
         self.written += 1
-        self.nbytes += len(head) + len(data) + _MAC
-        if self.nbytes > self._limit:
+        size = len(head) + len(data) + _MAC
+        self.nbytes += size
+        self._unseen += size
+        if self.nbytes > self._limit or self._unseen > self._limit // 10:  # others write here too
             self.trim()
 
     def read(self, file: File, size: int) -> memoryview | None:
@@ -167,22 +169,23 @@ class PrefixStore:
         for owner in self._folder.glob("*/*"):
             if owner.is_dir() and not owner.is_symlink() and owner.name not in tags:
                 shutil.rmtree(owner, ignore_errors=True)
-        self._known = {file for file in self._known if file[0].partition("/")[0] in tags}
+        known = self._known.copy()  # while a reader adds to it
+        self._known.difference_update({file for file in known if file[0].partition("/")[0] not in tags})
 
     def note_session(self, owner: str, session_id: str, blocks: Iterable[str]) -> None:
-        """A session's last sequence held these blocks. Raises OSError."""
-        tag = self.names.tag(owner)
+        """A session's sequence held these blocks: it has them, and what it had. Raises OSError."""
+        tag, name = self.names.tag(owner), self.names.session(session_id)
+        file = self._folder / self._space / tag / SESSIONS / name
+        had = (block for block in noted(file) if (block, False) in self._known)
         with opened_folder(self._folder, (self._space, tag, SESSIONS), create=True) as folder:
-            write_file(folder, self.names.session(session_id), "\n".join(blocks).encode(), sync=False)
+            used = self._clock() + GRACE + 1  # not to go before its blocks
+            write_note(folder, name, dict.fromkeys((*had, *blocks)), used)
 
     def forget_session(self, owner: str, session_id: str) -> None:
         """Remove what a session had and no other session has, of every space."""
         tag, name = self.names.tag(owner), self.names.session(session_id)
         for folder in self._folder.glob(f"*/{tag}/{SESSIONS}"):
-            own, others = set(_lines(folder / name)), set()
-            for other in folder.iterdir():
-                others |= set(_lines(other)) if other.name != name else set()
-            for block in own - others:
+            for block in only_noted_in(folder, name):
                 for sliding in (False, True):
                     (folder.parent / _part(sliding) / block.rpartition("/")[2]).unlink(missing_ok=True)
                     self._known.discard((block, sliding))
@@ -196,6 +199,7 @@ class PrefixStore:
             pathlib.Path(one.path).unlink(missing_ok=True)
             if (file := self._file(one.path)) is not None:
                 self._known.discard(file)
+        self._unseen = 0
         self.nbytes = sum(one.size for one in entries) - sum(one.size for one in removed)
 
     def _entries(self) -> Iterator[Entry]:
@@ -234,9 +238,3 @@ class PrefixStore:
 
 def _part(sliding: bool) -> str:
     return "sliding" if sliding else "full"
-
-
-def _lines(file: pathlib.Path) -> list[str]:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return [line for line in file.read_text().split() if _BLOCK.fullmatch(line)]
-    return []

@@ -73,7 +73,7 @@ class PrefixWriter:
                 return
         self._wake()
         while (errand := self._outbox.next()) is not None:
-            if isinstance(errand, Task) or not self._trouble.rests("write"):
+            if isinstance(errand, Removed | Task) or not self._trouble.rests("write"):
                 self._tried(lambda errand=errand: self._run(errand))  # type: ignore[misc] # bound now
             self._progress.set()
             if self._outbox.pending:
