@@ -49,13 +49,25 @@ def said(server: Any, text: str = STORY) -> tuple[Any, int]:
     return answer.json["choices"][0]["message"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
+def until_all_is_written(server: Any) -> None:
+    """Whole blocks, and sliding parts whose number is the engine's affair: no more came between two looks."""
+    seen = [0]
+
+    def quiet() -> bool:
+        stats = server.stats()
+        seen.append(stats["prefix_disk_written_blocks"])
+        return bool(seen[-1] == seen[-2] and seen[-1] >= stats["prompt_tokens"] // 64)
+
+    until(quiet, pause=2.0)
+
+
 def test_a_killed_server_s_prefixes_are_found(start_server: Any) -> None:
     """Without a save, at the extended level by default; figures tell of it, and a blank setting turns it off."""
     settings = {"MAPLE_API_LEVEL": "extended"}
     first = start_server("--demo", settings=settings)
     message, none = said(first)
     assert none == 0
-    until(lambda: first.stats()["prefix_disk_written_blocks"] >= first.stats()["prompt_tokens"] // 64)
+    until_all_is_written(first)
     first.expected_code = -signal.SIGKILL
     first.stop(signal.SIGKILL)
     second = start_server("--demo", settings=settings)

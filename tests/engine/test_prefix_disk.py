@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from maple_testing.engine import collect, greedy_job
-from maple_testing.guard import comes_about
+from maple_testing.guard import HANG_GUARD, comes_about
 
 from maple.engine.admission import QueueLimits
 from maple.engine.errors import SessionUnknown
@@ -80,6 +80,7 @@ def start(golden_folder: pathlib.Path, folder: pathlib.Path) -> Start:
         try:
             yield engine
         finally:
+            disk.drain(HANG_GUARD)  # all is written, however busy the machine is
             await engine.close()
 
     return run

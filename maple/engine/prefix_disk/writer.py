@@ -19,8 +19,10 @@ log = structlog.get_logger(__name__)
 HUNG = "the disk does not answer"
 HANGS = 10.0
 """Seconds after which a write that has not come back is told."""
-STALLS = 2.0
-"""Seconds without progress after which the process's end waits no longer."""
+STALLS = 10.0
+"""Seconds without progress after which the process's end waits no longer, if it may wait so long at all."""
+_NICE = 10
+"""Behind all that serves, but not starved: at 19 a busy machine leaves it one part in seventy of a core."""
 
 
 class PrefixWriter:
@@ -57,7 +59,8 @@ class PrefixWriter:
         while not self._done() and time.monotonic() < deadline and not self._trouble.rests("write"):
             self._progress.clear()
             self._outbox.feed()
-            if not self._done() and not self._progress.wait(STALLS):
+            left = min(STALLS, deadline - time.monotonic())
+            if not self._done() and not self._progress.wait(max(0.0, left)):
                 self._trouble.arise("write", HUNG)
         self._outbox.close()
         self._closing.set()
@@ -67,7 +70,7 @@ class PrefixWriter:
 
     def _main(self, model: str, kv_format: str) -> None:
         with contextlib.suppress(OSError, AttributeError):  # not a system where threads have priorities
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._tried(lambda: self._store.open(model, kv_format)):
             if self._closing.wait(REST):
                 return
